@@ -1,0 +1,68 @@
+/* JSON in and out. Reading is jansson with our bounds and our sentences; writing is a small streaming writer, so that
+ * key order is the caller's and every double reads back to the same bits.
+ *
+ * Reading rejects duplicate keys, invalid UTF-8, NaN and Infinity, and anything behind the value. A value borrows from the
+ * root; ag_json_free frees the root. Getters name the file and key when something is missing or of the wrong kind. */
+#ifndef AG_JSON_H
+#define AG_JSON_H
+
+#include "base/status.h"
+#include "base/str.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* `name` stands in sentences: a file's path, or "config.json of …". Depth is limited to 512 by us. The caller frees *root
+ * with ag_json_free. */
+AG_MUST_USE ag_status ag_json_parse(json_t **root, const char *bytes, size_t n, const char *name, ag_err *err);
+/* Reads a whole file of at most max_bytes; a larger one is refused before it is read. */
+AG_MUST_USE ag_status ag_json_load(json_t **root, const char *path, size_t max_bytes, ag_err *err);
+void ag_json_free(json_t **root);
+
+/* Getters on an object. A missing key or null leaves *out as it is (set the default first); another kind is AG_E_FORMAT
+ * "<name>: '<key>' must be …, found …". bool is never a number. An integer may be given where a double is asked. */
+AG_MUST_USE ag_status ag_json_get_int(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *out,
+                                      const char *name, ag_err *err);
+AG_MUST_USE ag_status ag_json_get_double(const json_t *object, const char *key, double *out, const char *name, ag_err *err);
+AG_MUST_USE ag_status ag_json_get_bool(const json_t *object, const char *key, bool *out, const char *name, ag_err *err);
+AG_MUST_USE ag_status ag_json_get_string(const json_t *object, const char *key, const char **out, const char *name, ag_err *err);
+/* As above, but the key must be there and not null. */
+AG_MUST_USE ag_status ag_json_need_int(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *out,
+                                       const char *name, ag_err *err);
+
+/* Writer. With indent > 0 one value a line and `indent` spaces a level, as Python's json.dump(indent=…); with indent 0
+ * separators are ", " and ": " (Python's default); with indent < 0 there is no space at all. Keys go out in call order.
+ *
+ *     ag_json_writer w = {.out = &s, .indent = 2};
+ *     ag_jw_object(&w, NULL); ag_jw_int(&w, "rows", n); ag_jw_array(&w, "ids"); … ag_jw_end(&w); ag_jw_end(&w);
+ *
+ * `key` is NULL inside arrays and at the top. Wrong nesting is an AG_ASSERT. */
+enum { AG_JW_MAX_DEPTH = 32 };
+typedef struct {
+    ag_str *out;
+    int indent;
+    bool ascii; /* non-ASCII as \uXXXX */
+    int depth;
+    struct {
+        bool is_array, has_items;
+    } level[AG_JW_MAX_DEPTH];
+} ag_json_writer;
+void ag_jw_object(ag_json_writer *w, const char *key);
+void ag_jw_array(ag_json_writer *w, const char *key);
+void ag_jw_end(ag_json_writer *w); /* of the innermost object or array */
+void ag_jw_int(ag_json_writer *w, const char *key, int64_t value);
+void ag_jw_uint(ag_json_writer *w, const char *key, uint64_t value);
+void ag_jw_double(ag_json_writer *w, const char *key, double value); /* shortest that reads back; NaN and inf as null */
+void ag_jw_bool(ag_json_writer *w, const char *key, bool value);
+void ag_jw_null(ag_json_writer *w, const char *key);
+void ag_jw_string(ag_json_writer *w, const char *key, const char *text); /* NULL writes null */
+void ag_jw_string_n(ag_json_writer *w, const char *key, const char *text, size_t n);
+void ag_jw_value(ag_json_writer *w, const char *key, const json_t *value); /* a whole jansson value, its own key order */
+
+/* Shortest decimal that strtod reads back to the same double, with a '.', 'e' or ".0" so that it stays a float, as Python's
+ * repr writes it. */
+void ag_str_add_double(ag_str *s, double value);
+
+#endif

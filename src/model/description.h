@@ -1,0 +1,64 @@
+/* What a model is, as data: read from config.json or from GGUF metadata, never guessed from a name. One forward and one backward
+ * serve every family that this can describe; what it cannot describe is refused, by name, before anything is loaded. */
+#ifndef AG_DESCRIPTION_H
+#define AG_DESCRIPTION_H
+
+#include "base/arena.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum { AG_ROPE_DEFAULT, AG_ROPE_LINEAR, AG_ROPE_LLAMA3 } ag_rope_kind;
+
+typedef struct {
+    const char *model_type;     /* config.json's, or GGUF's general.architecture as transformers calls it: "llama" … */
+    const char *architecture;   /* "LlamaForCausalLM" … */
+    int64_t C;                  /* width */
+    int64_t L;                  /* layers */
+    int64_t H, G, D;            /* query heads, key/value heads, head dim (not always C/H) */
+    int64_t F;                  /* feed-forward width */
+    int64_t V;                  /* rows of the embedding */
+    int64_t context_length;     /* max_position_embeddings */
+    bool tied;                  /* the head is the embedding */
+    float rms_eps;
+
+    ag_rope_kind rope_kind;
+    double rope_theta;
+    double rope_factor;         /* linear, llama3 */
+    double rope_low_freq_factor, rope_high_freq_factor; /* llama3 */
+    int64_t rope_original_context;                      /* llama3 */
+
+    /* What families add to the plain Llama; the values that change nothing are given. */
+    float embedding_scale;      /* 1 */
+    float residual_scale;       /* 1: of what a sublayer adds to the stream */
+    float attention_scale;      /* 1/sqrt(D) */
+    float logit_scale;          /* 1: of the head's product */
+    int64_t sliding_window;     /* 0: none */
+
+    int32_t bos_id, eos_id, pad_id; /* -1: none; eos_id is the first of eos_ids */
+    int32_t eos_ids[16];            /* every id that ends an answer */
+    int n_eos_ids;
+} ag_description;
+
+/* The four kinds of a layer's inputs and the seven projections, in the order of the modules in a decoder layer. */
+typedef enum { AG_PROJ_Q, AG_PROJ_K, AG_PROJ_V, AG_PROJ_O, AG_PROJ_GATE, AG_PROJ_UP, AG_PROJ_DOWN, AG_N_PROJ } ag_projection;
+
+/* "q_proj" …; and "self_attn.q_proj" …, the path inside a layer. */
+const char *ag_projection_name(ag_projection p);
+const char *ag_projection_path(ag_projection p);
+/* Outputs N and inputs K of a projection. */
+void ag_projection_size(int64_t *N, int64_t *K, const ag_description *d, ag_projection p);
+
+/* Parameters of the base model, counted from the shapes. */
+int64_t ag_description_parameters(const ag_description *d);
+
+/* From the text of a config.json (generation_config may be NULL). AG_E_UNSUPPORTED names an architecture, rope scaling or
+ * option that is not there; AG_E_FORMAT a value that is missing or makes no sense. Strings go to the arena. */
+AG_MUST_USE ag_status ag_description_from_config(ag_description *out, const char *config, size_t n_config, const char *name,
+                                                 const char *generation_config, size_t n_generation, ag_arena *arena, ag_err *err);
+
+/* Inverse frequencies [D/2] for the rope table, with the scaling applied; and the factor on cos and sin. */
+void ag_description_rope(double *freq, double *mscale, const ag_description *d);
+
+#endif

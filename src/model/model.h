@@ -1,0 +1,55 @@
+/* A model ready to run: its description and its frozen weights, mapped from the files they lie in.
+ *
+ *     ag_model *m;
+ *     AG_TRY(ag_model_open(&m, "path/to/folder-or-file.gguf", &(ag_model_options){.quantize_nf4 = true}, err));
+ *     … m->layers[l].proj[AG_PROJ_Q] …
+ *     ag_model_close(&m);
+ *
+ * Owns the maps and whatever had to be made at load time (NF4 codes and scales, f32 copies of the small norm vectors). What the
+ * tensors here point to lives as long as the model. */
+#ifndef AG_MODEL_H
+#define AG_MODEL_H
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "model/description.h"
+#include "ops/weight/weight.h"
+
+typedef struct {
+    const float *attn_norm, *ffn_norm; /* [C] */
+    ag_weight proj[AG_N_PROJ];
+    const float *bias[AG_N_PROJ];      /* [N] or NULL */
+} ag_layer;
+
+typedef enum { AG_SOURCE_HF, AG_SOURCE_GGUF } ag_model_source;
+
+typedef struct ag_model {
+    ag_description d;
+    ag_model_source source;
+    const char *path;        /* as opened, absolute */
+    ag_weight embed;         /* [V,C] */
+    ag_weight head;          /* [V,C]; the embedding's own data where tied */
+    const float *final_norm; /* [C] */
+    ag_layer *layers;        /* [L] */
+
+    size_t weight_bytes;     /* all weights in the form in which they are used */
+    size_t made_bytes;       /* of those, made at load time (not mapped) */
+    const char *quantization;/* "nf4 (double)", "nf4", "none", or for GGUF the type most weights have */
+
+    struct ag_model_owned *owned; /* maps and arena */
+} ag_model;
+
+typedef struct {
+    bool quantize_nf4;     /* the seven projections of a Hugging Face model to NF4 while loading; a GGUF keeps its own */
+    bool double_quant;     /* with it */
+    int n_threads;         /* for quantizing; 0 is 1 */
+    bool check_finite;     /* look at every weight for NaN and infinity (costs a read of the file) */
+} ag_model_options;
+
+/* Opens a Hugging Face folder (config.json and safetensors, sharded or not) or a .gguf file. Every tensor that the description
+ * needs must be there with its shape; one that is left over is refused, too, unless it is known to be of no use (rotary
+ * inv_freq buffers, rope_freqs, a tied lm_head). The sentence names file, tensor, found and expected. */
+AG_MUST_USE ag_status ag_model_open(ag_model **out, const char *path, const ag_model_options *options, ag_err *err);
+void ag_model_close(ag_model **model);
+
+#endif

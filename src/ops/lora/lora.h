@@ -1,0 +1,58 @@
+/* A LoRA pair beside a linear layer (Hu et al. 2021), with PEFT's dropout on its input.
+ *
+ *     h[T,R] = drop(x)[T,K] · A[R,K]ᵀ          y[T,N] += s · h · B[N,R]ᵀ
+ *
+ * Backward:   dh = s·dy·B      dB += s·dyᵀ·h      dA += dhᵀ·drop(x)      dx += drop'(dh·A)
+ * where drop keeps an element with probability 1-p and scales it by 1/(1-p), and drop' applies the same mask and scale.
+ * The mask is not stored: it is a function of (dropout.key, dropout.site, element index t·K + k), so that backward and
+ * recomputation see the same one. p = 0 is no dropout.
+ *
+ * Sums over T run in an order that depends on T alone. Numbers as in linear.h: AG_COMPUTE_BF16 rounds the operands of each of
+ * these products to bf16 and sums in f32; dA and dB are f32 either way. */
+#ifndef AG_LORA_H
+#define AG_LORA_H
+
+#include "base/status.h"
+#include "ops/linear/linear.h"
+#include "ops/tensor.h"
+
+typedef struct {
+    float p;          /* 0 <= p < 1 */
+    uint64_t key;     /* seed */
+    uint64_t site;    /* which pair of which layer in which micro-batch of which step: unique for each mask */
+} ag_dropout;
+
+typedef struct {
+    ag_tensor y; /* += [T,N] f32 */
+    ag_tensor h; /* out [T,R] f32, kept for backward */
+    ag_tensor x; /* in  [T,K] f32 */
+    ag_tensor a; /* in  [R,K] f32 */
+    ag_tensor b; /* in  [N,R] f32 */
+    float scale; /* alpha/r, or alpha/sqrt(r) */
+    ag_dropout dropout;
+    ag_compute compute;
+} ag_lora_fwd_args;
+
+typedef struct {
+    ag_tensor dx; /* += [T,K] f32; data NULL: not wanted */
+    ag_tensor da; /* += [R,K] f32 */
+    ag_tensor db; /* += [N,R] f32 */
+    ag_tensor dy; /* in [T,N] f32 */
+    ag_tensor x;  /* in [T,K] f32, what forward read */
+    ag_tensor h;  /* in [T,R] f32, what forward wrote */
+    ag_tensor a;  /* in [R,K] f32 */
+    ag_tensor b;  /* in [N,R] f32 */
+    float scale;
+    ag_dropout dropout;
+    ag_compute compute;
+} ag_lora_bwd_args;
+
+size_t ag_lora_scratch_bytes(const struct ag_backend *be, int64_t T, int64_t K, int64_t N, int64_t R);
+
+AG_MUST_USE ag_status ag_lora_fwd(const struct ag_backend *be, const ag_lora_fwd_args *args, ag_err *err);
+AG_MUST_USE ag_status ag_lora_bwd(const struct ag_backend *be, const ag_lora_bwd_args *args, ag_err *err);
+
+/* Whether dropout keeps element `index`; the definition that the kernels' vector form answers to. */
+bool ag_dropout_keeps(const ag_dropout *dropout, uint64_t index);
+
+#endif

@@ -1,0 +1,30 @@
+/* Rotary position embedding (Su et al. 2021) as Hugging Face writes it: halves rotate, not neighbours.
+ *
+ *     for i < D/2:  y[i]     = x[i]·cos(θ) - x[i+D/2]·sin(θ)      θ = position · freq[i]
+ *                   y[i+D/2] = x[i+D/2]·cos(θ) + x[i]·sin(θ)      cos and sin both times `mscale`
+ * Backward is the rotation by -θ (times mscale), the transpose of forward.
+ *
+ * Frequencies are made once per model (ag_rope_freqs): θ_i = base^(-2i/D), then changed as rope_scaling says. cos and sin of a
+ * position are computed in double and rounded once, in a table the caller owns: [n_positions, D/2] cos then the same for sin. */
+#ifndef AG_ROPE_H
+#define AG_ROPE_H
+
+#include "base/status.h"
+#include "ops/tensor.h"
+
+struct ag_backend;
+
+typedef struct {
+    ag_tensor x;              /* in and out [T,H,D] f32: rotated in place */
+    ag_tensor positions;      /* in [T] i32, 0 <= p < n_positions of the table */
+    const float *cos, *sin;   /* in [n_positions, D/2] */
+    int64_t n_positions;
+    bool backward;            /* rotate by -θ */
+} ag_rope_args;
+
+AG_MUST_USE ag_status ag_rope(const struct ag_backend *be, const ag_rope_args *args, ag_err *err);
+
+/* cos and sin [n_positions, D/2] for freq [D/2]. */
+void ag_rope_table(float *cos, float *sin, const double *freq, int64_t n_positions, int64_t D, double mscale);
+
+#endif

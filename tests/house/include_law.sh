@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# The include law: base < format, text, ops < data, model, seal, lab < adapter < train, eval < runs, serve < cli.
+# A file includes headers of lower layers and of its own folder; inside one layer folders do not know each other.
+# Also: file names are unique in the tree, and no file has more than 1,000 lines.
+set -u
+cd "$1" || exit 1
+declare -A layer=([base]=0 [format]=1 [text]=1 [ops]=1 [data]=2 [model]=2 [seal]=2 [lab]=2 [adapter]=3 [train]=4 [eval]=4
+                  [runs]=5 [serve]=5 [cli]=6)
+bad=0 seen=0
+while IFS=: read -r file _ line; do
+    from=${file#src/}; from=${from%%/*}
+    to=$(sed -E 's/.*"([a-z0-9_]+)\/.*/\1/' <<<"$line")
+    [[ -n ${layer[$to]+x} ]] || continue
+    seen=$((seen + 1))
+    [[ $from == "$to" ]] && continue
+    if (( layer[$to] >= layer[$from] )); then
+        echo "$file includes $to/, which is not below $from/: $line"; bad=1
+    fi
+done < <(grep -rnE '^#include "[a-z0-9_]+/' src cli --include='*.c' --include='*.h')
+(( seen > 0 )) || { echo "no includes found: this check looked at nothing"; exit 1; }
+
+same=$(git ls-files src cli kernels tests 2>/dev/null | grep -E '\.(c|h|cu|cuh)$' | xargs -r -n1 basename | sort | uniq -d)
+[[ -z $same ]] || { echo "file names that stand twice in the tree:"; echo "$same"; bad=1; }
+
+long=$(git ls-files src cli kernels tests 2>/dev/null | grep -E '\.(c|h|cu|cuh)$' | while read -r f; do
+    [[ -f $f ]] && (( $(wc -l <"$f") > 1000 )) && echo "$f"; done)
+[[ -z $long ]] || { echo "files over 1,000 lines:"; echo "$long"; bad=1; }
+
+prints=$(grep -rnE '\b(printf|puts|exit|getenv)\(' src --include='*.c' | grep -vE 'src/base/(status|arena)\.c')
+[[ -z $prints ]] || { echo "library code prints, exits or reads the environment:"; echo "$prints"; bad=1; }
+
+(( bad == 0 )) && echo "include law: $seen includes checked"
+exit $bad

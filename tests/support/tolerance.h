@@ -1,0 +1,13 @@
+/* How close a level must come to the reference: one table, by op and kind of numbers. Relative to the largest value of the
+ * output. 6e-8 is half an ulp of f32; n the length of the sum. A change to a kernel may not loosen its row. */
+#ifndef AG_TEST_TOLERANCE_H
+#define AG_TEST_TOLERANCE_H
+
+#include <math.h>
+
+/* f32 sums of n terms against double: rounding errors grow like sqrt(n); 8 for the formula's own roundings. */
+static inline double tolerance_f32_sum(double n) { return 6e-8 * (8 + sqrt(n)); }
+/* Element-wise formulas with an exponential of 2 ulp. */
+static const double TOLERANCE_F32_ELEMENT = 1e-6;
+
+#endif
