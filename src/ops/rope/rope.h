@@ -4,8 +4,12 @@
  *                   y[i+D/2] = x[i+D/2]·cos(θ) + x[i]·sin(θ)      cos and sin both times `mscale`
  * Backward is the rotation by -θ (times mscale), the transpose of forward.
  *
- * Frequencies are made once per model (ag_rope_freqs): θ_i = base^(-2i/D), then changed as rope_scaling says. cos and sin of a
- * position are computed in double and rounded once, in a table the caller owns: [n_positions, D/2] cos then the same for sin. */
+ * Frequencies are made once per model: freq[i] = base^(-2i/D), then changed as its rope scaling says; that is the model's
+ * knowledge, not this op's. cos and sin of a position are computed in double and rounded once, in a table the caller owns:
+ *
+ *     ag_rope_table(cos, sin, freq, n_positions, D, mscale);                       once
+ *     ag_rope(be, &(ag_rope_args){.x = q, .positions = p, .cos = cos, .sin = sin, .n_positions = n}, err);
+ */
 #ifndef AG_ROPE_H
 #define AG_ROPE_H
 
@@ -15,13 +19,14 @@
 struct ag_backend;
 
 typedef struct {
-    ag_tensor x;              /* in and out [T,H,D] f32: rotated in place */
+    ag_tensor x;              /* in and out [T,H,D] f32, D even: rotated in place */
     ag_tensor positions;      /* in [T] i32, 0 <= p < n_positions of the table */
     const float *cos, *sin;   /* in [n_positions, D/2] */
     int64_t n_positions;
     bool backward;            /* rotate by -θ */
 } ag_rope_args;
 
+/* AG_E_SHAPE where tensors do not fit each other, AG_E_DATA for a position outside the table; x is then as it was. */
 AG_MUST_USE ag_status ag_rope(const struct ag_backend *be, const ag_rope_args *args, ag_err *err);
 
 /* cos and sin [n_positions, D/2] for freq [D/2]. */
