@@ -44,9 +44,11 @@ typedef struct {
     const void *data;         /* stored rows, one after the other */
     int rope_pairs_head_dim;  /* 0: logical row n is stored row n */
 
-    /* NF4 only (bitsandbytes): element e = n·K + k is nf4[nibble]·absmax(e / 64); nibbles high first; blocks of 64 run over
-     * the flattened matrix and may straddle rows. Either absmax is given, or (double quantization) absmax_q with
-     * absmax(b) = dynamic_map[absmax_q[b]]·nested_absmax[b / 256] + offset. */
+    /* NF4 only (bitsandbytes): element e = first + n·K + k is nf4[nibble]·absmax(e / 64); nibbles high first; blocks of 64 run
+     * over the flattened matrix and may straddle rows. Either absmax is given, or (double quantization) absmax_q with
+     * absmax(b) = dynamic_map[absmax_q[b]]·nested_absmax[b / 256] + offset. `first` is 0 but for a slice of rows, which keeps
+     * the whole matrix's pointers: its rows may begin inside a byte and inside a block. */
+    int64_t first;
     const float *absmax;
     const uint8_t *absmax_q;
     const float *nested_absmax;
@@ -61,6 +63,9 @@ int64_t ag_weight_row_bytes(ag_weight_type type, int64_t K); /* not for NF4, who
 size_t ag_weight_bytes(const ag_weight *w);                  /* stored bytes, NF4 with its scales */
 /* How many bits a weight takes, scales included, for reports. */
 double ag_weight_bits(const ag_weight *w);
+/* The rows [n0,n1) as a weight of their own, over the same bytes. Where rows are stored in rope pairs, n0 and n1 must be
+ * multiples of the head dim (an assertion), because rows are permuted within a head. */
+ag_weight ag_weight_rows(const ag_weight *w, int64_t n0, int64_t n1);
 
 static inline int64_t ag_weight_stored_row(const ag_weight *w, int64_t n)
 {
@@ -75,11 +80,16 @@ static inline int64_t ag_weight_stored_row(const ag_weight *w, int64_t n)
 void ag_weight_row(float *out, const ag_weight *w, int64_t n, int64_t k0, int64_t k1);
 
 /* ---- making quantized weights ----------------------------------------------------------------------------------- */
+enum { AG_NF4_BLOCK = 64, AG_NF4_NESTED_BLOCK = 256 };
 /* NF4 as bitsandbytes makes it (blocks of 64, nearest code by f32 midpoints, ties to the lower code, scale by the f32
- * reciprocal, an all-zero block is 0x77…). x holds `n` weights; packed takes (n+1)/2 bytes, absmax (n+63)/64 floats. */
+ * reciprocal, an all-zero block is 0x77…). x holds `n` weights; packed takes (n+1)/2 bytes, absmax (n+63)/64 floats.
+ * Runs on the best vector level there is; the bytes are the same on all. */
 void ag_nf4_quantize(uint8_t *packed, float *absmax, const float *x, int64_t n);
-/* Double quantization of n_blocks absmax: offset = mean (double sum), nearest code of the signed dynamic map, blocks of 256;
- * nested takes (n_blocks+255)/256 floats. */
+/* Blocks [block0,block1) of w (f32, f16 or bf16, whole, rows as stored), so that threads can share the work: packed and absmax
+ * are the whole matrix's, and only the range's part is written. The last block may be short. */
+void ag_nf4_quantize_blocks(uint8_t *packed, float *absmax, const ag_weight *w, int64_t block0, int64_t block1);
+/* Double quantization of n_blocks absmax: offset = mean (double sum), nearest code of the signed dynamic map by f32 distance,
+ * the lower of equals, blocks of 256; nested takes (n_blocks+255)/256 floats. */
 void ag_nf4_double_quantize(uint8_t *absmax_q, float *nested_absmax, float *offset, const float *absmax, int64_t n_blocks);
 extern const float ag_nf4_code[16];
 const float *ag_dynamic_map_signed(void); /* 256 values, ascending; bitsandbytes' create_dynamic_map(signed=True) */
