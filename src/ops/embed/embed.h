@@ -1,4 +1,4 @@
-/* Token embedding: x[t] = scale · W[ids[t]]. The table is frozen, so there is no backward. */
+/* Token embedding: x[t] = scale · W[ids[t]], the row decoded to f32. The table is frozen, so there is no backward. T may be 0. */
 #ifndef AG_EMBED_H
 #define AG_EMBED_H
 
