@@ -7,6 +7,9 @@
 
 /* f32 sums of n terms against double: rounding errors grow like sqrt(n); 8 for the formula's own roundings. */
 static inline double tolerance_f32_sum(double n) { return 6e-8 * (8 + sqrt(n)); }
+/* Attention: sums of n terms, and e^score: an error of half an ulp of the score is a relative error of the probability, and
+ * comes twice, from the score and from the stored lse. */
+static inline double tolerance_attention_f32(double n, double largest_score) { return tolerance_f32_sum(n) + 4 * 6e-8 * largest_score; }
 /* Element-wise formulas with an exponential of 2 ulp. */
 static const double TOLERANCE_F32_ELEMENT = 1e-6;
 

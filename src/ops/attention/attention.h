@@ -30,7 +30,7 @@ typedef struct {
     ag_tensor q;   /* in [T,H,D] f32 */
     ag_tensor k;   /* in [S,G,D] f32 */
     ag_tensor v;   /* in [S,G,D] f32 */
-    const ag_attention_span *spans; /* n_spans, in ascending q0, not overlapping */
+    const ag_attention_span *spans; /* n_spans, in ascending q0, queries not overlapping; spans may share keys */
     int64_t n_spans;
     int64_t window; /* keys a query sees at most, itself included; 0: all */
     float scale;    /* 1/sqrt(D) usually */
@@ -42,16 +42,17 @@ typedef struct {
     ag_tensor d_o;           /* in [T,H,D] f32 */
     ag_tensor o, lse;        /* in, what forward wrote */
     ag_tensor q, k, v;       /* in, what forward read */
-    const ag_attention_span *spans;
+    const ag_attention_span *spans; /* as in forward, and keys in ascending kv0, not overlapping */
     int64_t n_spans;
     int64_t window;
     float scale;
     ag_compute compute;
 } ag_attention_bwd_args;
 
-/* Scratch for a call with at most T query rows, the longest span at most `longest` keys. */
+/* Bytes of backend scratch for forward or backward with at most T query rows, the longest span at most `longest` keys. */
 size_t ag_attention_scratch_bytes(const struct ag_backend *be, int64_t T, int64_t longest, int64_t H, int64_t G, int64_t D);
 
+/* AG_E_SHAPE where tensors or spans do not fit each other. Need ag_attention_scratch_bytes of be->scratch (an assertion). */
 AG_MUST_USE ag_status ag_attention_fwd(const struct ag_backend *be, const ag_attention_fwd_args *args, ag_err *err);
 AG_MUST_USE ag_status ag_attention_bwd(const struct ag_backend *be, const ag_attention_bwd_args *args, ag_err *err);
 
