@@ -1,9 +1,69 @@
 #include "ops/adamw/adamw.h"
 
 #include "ops/backend.h"
+#include "ops/simd_levels.h"
+
+#include <math.h>
+
+enum {
+    ELEMENTS_PER_BLOCK = 8192, /* what a thread takes at a time: a multiple of every vector's lanes */
+    MOST_PARTIAL_SUMS = 256    /* a partial sum covers n/256 elements or a block, whichever is more */
+};
 
 void ag_adamw_use(ag_adamw_slots *slots, ag_cpu_level level)
 {
-    (void)level;
-    slots->none = 0;
+    *slots = (ag_adamw_slots){.step = ag_adamw_step_ref, .sum_squares = ag_sum_squares_ref};
+    AG_USE_SIMD(slots->step, ag_adamw_step, level);
+    AG_USE_SIMD(slots->sum_squares, ag_sum_squares, level);
+}
+
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static ag_status check(ag_tensor p, ag_tensor other, const char *name, ag_err *err)
+{
+    if (!ag_tensor_is(other, AG_F32, 1, p.dim[0], 0))
+        return ag_fail(err, AG_E_SHAPE, "adamw: %s has %lld values, p has %lld", name, (long long)other.dim[0],
+                       (long long)p.dim[0]);
+    return AG_OK;
+}
+
+ag_status ag_adamw(const ag_backend *be, const ag_adamw_args *a, ag_err *err)
+{
+    if (!ag_tensor_is(a->p, AG_F32, 1, a->p.dim[0], 0))
+        return ag_fail(err, AG_E_SHAPE, "adamw: p must be an f32 vector");
+    AG_TRY(check(a->p, a->m, "m", err));
+    AG_TRY(check(a->p, a->v, "v", err));
+    AG_TRY(check(a->p, a->g, "g", err));
+    if (a->step < 1) return ag_fail(err, AG_E_CONFIG, "adamw: step is %lld; steps count from 1", (long long)a->step);
+    if (!(a->beta1 >= 0 && a->beta1 < 1 && a->beta2 >= 0 && a->beta2 < 1))
+        return ag_fail(err, AG_E_CONFIG, "adamw: beta1 is %g and beta2 is %g; both must be at least 0 and below 1", a->beta1,
+                       a->beta2);
+    const ag_adamw_coefficients c = {
+        .decay = 1 - a->lr * a->weight_decay, .beta2 = a->beta2, .one_minus_beta1 = 1 - a->beta1,
+        .one_minus_beta2 = 1 - a->beta2, .root_correction2 = sqrt(1 - pow(a->beta2, (double)a->step)), .eps = a->eps,
+        .step_size = a->lr / (1 - pow(a->beta1, (double)a->step)), .grad_scale = a->grad_scale,
+        .decays = a->weight_decay != 0, .scales = a->grad_scale != 1};
+    float *p = a->p.data, *m = a->m.data, *v = a->v.data;
+    const float *g = a->g.data;
+    const int64_t n = a->p.dim[0];
+#pragma omp parallel for schedule(static) num_threads(be->n_threads)
+    for (int64_t i = 0; i < n; i += ELEMENTS_PER_BLOCK)
+        be->adamw.step(p + i, m + i, v + i, g + i, min64(ELEMENTS_PER_BLOCK, n - i), &c);
+    return AG_OK;
+}
+
+ag_status ag_sum_squares(const ag_backend *be, double *out, ag_tensor x, ag_err *err)
+{
+    if (!ag_tensor_is(x, AG_F32, 1, x.dim[0], 0))
+        return ag_fail(err, AG_E_SHAPE, "sum of squares: x must be an f32 vector");
+    const int64_t n = x.dim[0], share = (n + MOST_PARTIAL_SUMS - 1) / MOST_PARTIAL_SUMS;
+    const int64_t block = share > ELEMENTS_PER_BLOCK ? share : ELEMENTS_PER_BLOCK, n_blocks = (n + block - 1) / block;
+    double partial[MOST_PARTIAL_SUMS];
+#pragma omp parallel for schedule(static) num_threads(be->n_threads)
+    for (int64_t b = 0; b < n_blocks; b++)
+        partial[b] = be->adamw.sum_squares((const float *)x.data + b * block, min64(block, n - b * block));
+    double sum = 0;
+    for (int64_t b = 0; b < n_blocks; b++) sum += partial[b];
+    *out = sum;
+    return AG_OK;
 }

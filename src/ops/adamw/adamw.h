@@ -3,7 +3,10 @@
  *     p ← p·(1 - lr·wd)
  *     m ← m + (g - m)·(1-β1)            v ← v·β2 + g²·(1-β2)
  *     p ← p - (lr / (1-β1^t)) · m / (sqrt(v)/sqrt(1-β2^t) + eps)
- * Coefficients are made in double from the step count and rounded once. g is multiplied by grad_scale first (clipping). */
+ * Coefficients are made in double from the step count and rounded once. g is multiplied by grad_scale first (clipping).
+ *
+ * The vector levels keep torch's order of operations, so that a run taken over from torch goes on along the same bits as long
+ * as its gradients do: the moments by one fused multiply-add each, the rest rounded operation by operation. */
 #ifndef AG_ADAMW_H
 #define AG_ADAMW_H
 
@@ -20,6 +23,7 @@ typedef struct {
     int64_t step;       /* t, counts from 1 */
 } ag_adamw_args;
 
+/* AG_E_SHAPE where the arrays differ in length; AG_E_CONFIG where step < 1 or a beta is not in [0,1). */
 AG_MUST_USE ag_status ag_adamw(const struct ag_backend *be, const ag_adamw_args *args, ag_err *err);
 
 /* Σ x², in double, in an order that depends on n alone. */

@@ -1,13 +1,34 @@
 #ifndef AG_ADAMW_SLOTS_H
 #define AG_ADAMW_SLOTS_H
 
-#include "ops/cpu_level.h"
 #include "ops/adamw/adamw.h"
+#include "ops/cpu_level.h"
+
+/* What a step multiplies with, made once from the step's arguments. */
+typedef struct {
+    double decay;       /* 1 - lr·wd */
+    double beta2;
+    double one_minus_beta1, one_minus_beta2;
+    double root_correction2; /* sqrt(1-β2^t) */
+    double eps;
+    double step_size;   /* lr / (1-β1^t) */
+    double grad_scale;
+    bool decays;        /* wd != 0 */
+    bool scales;        /* grad_scale != 1 */
+} ag_adamw_coefficients;
+
+/* One step over n elements. */
+typedef void ag_adamw_step_fn(float *p, float *m, float *v, const float *g, int64_t n, const ag_adamw_coefficients *c);
+typedef double ag_sum_squares_fn(const float *x, int64_t n);
 
 typedef struct {
-    int none;
+    ag_adamw_step_fn *step;
+    ag_sum_squares_fn *sum_squares;
 } ag_adamw_slots;
 
 void ag_adamw_use(ag_adamw_slots *slots, ag_cpu_level level);
+
+ag_adamw_step_fn ag_adamw_step_ref, ag_adamw_step_neon, ag_adamw_step_avx2, ag_adamw_step_avx512;
+ag_sum_squares_fn ag_sum_squares_ref, ag_sum_squares_neon, ag_sum_squares_avx2, ag_sum_squares_avx512;
 
 #endif

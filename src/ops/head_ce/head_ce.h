@@ -3,8 +3,15 @@
  *     logits[m,v] = logit_scale · x[m]·W[v]        nll[m] = log Σ_v exp(logits[m,v]) - logits[m,target[m]]
  * Backward, for a loss that is dloss · Σ_m nll[m]:
  *     dx[m] = dloss · logit_scale · Σ_v (softmax(logits[m])[v] - [v = target[m]]) · W[v]
- * The caller gathers the rows that have a target (M of them); rows without one never get here. The vocabulary is walked in
- * blocks whose size depends on shapes alone. Sums over the vocabulary are f32 within a block, double across blocks. */
+ *
+ * The vocabulary is walked once, block by block, as attention walks keys (Milakov & Gimelshein 2018; Dao et al. 2022): with
+ * μ the largest logit so far, a block adds its exp(logit-μ) to a sum and its exp(logit-μ)·W[v] to dx; where μ grows, sum and dx
+ * shrink by exp(old μ - new μ). At the end dx is divided by the sum. So backward costs one product and nothing is recomputed
+ * or kept. The target's own term is left out of both and added last, as -(Σ others / Σ all)·W[target]: where the model is
+ * sure of the target, softmax - 1 would have cancelled to the rounding of the operands.
+ *
+ * The caller gathers the rows that have a target (M of them); rows without one never get here. Block sizes depend on shapes
+ * alone. Sums over the vocabulary are f32 within a block, double across blocks. */
 #ifndef AG_HEAD_CE_H
 #define AG_HEAD_CE_H
 
@@ -24,7 +31,10 @@ typedef struct {
     ag_compute compute;
 } ag_head_ce_args;
 
+/* Bytes of backend scratch for a call with at most M rows; does not grow with M beyond a block of rows. */
 size_t ag_head_ce_scratch_bytes(const struct ag_backend *be, int64_t M, int64_t C, int64_t V);
+/* AG_E_SHAPE where tensors do not fit each other; AG_E_DATA names the row and the target that is not in the vocabulary. Needs
+ * ag_head_ce_scratch_bytes of be->scratch (an assertion). */
 AG_MUST_USE ag_status ag_head_ce(const struct ag_backend *be, const ag_head_ce_args *args, ag_err *err);
 
 #endif
