@@ -1,9 +1,74 @@
+/* The public face: checks once for all levels, then either the reference or the blocked driver. */
 #include "ops/linear/linear.h"
 
 #include "ops/backend.h"
 
+/* Columns that a thread takes at a time from the reference. */
+enum { REF_COLS = 32 };
+
 void ag_linear_use(ag_linear_slots *slots, ag_cpu_level level)
 {
     (void)level;
-    slots->none = 0;
+    *slots = (ag_linear_slots){.fwd = ag_linear_fwd_ref, .bwd = ag_linear_bwd_ref};
+}
+
+size_t ag_linear_scratch_bytes(const ag_backend *be, int64_t T, int64_t K, int64_t N)
+{
+    (void)be, (void)T, (void)K, (void)N;
+    return 0;
+}
+
+static ag_status check_count(int n, ag_err *err)
+{
+    if (n < 1 || n > AG_LINEAR_MAX)
+        return ag_fail(err, AG_E_SHAPE, "linear: a call takes 1 to %d weights, not %d", AG_LINEAR_MAX, n);
+    return AG_OK;
+}
+
+/* `shared` is x or dx [T,K], `own` y or dy of weight i. */
+static ag_status check_weight(const ag_weight *w, int i, ag_tensor shared, const char *shared_name, ag_tensor own,
+                              const char *own_name, ag_err *err)
+{
+    const int64_t T = shared.dim[0], K = shared.dim[1];
+    if (!w || w->N < 1) return ag_fail(err, AG_E_SHAPE, "linear: weight %d is missing or has no rows", i);
+    if (w->K != K)
+        return ag_fail(err, AG_E_SHAPE, "linear: weight %d has %lld columns, %s has %lld", i, (long long)w->K, shared_name,
+                       (long long)K);
+    if (!ag_tensor_is(own, AG_F32, 2, T, w->N))
+        return ag_fail(err, AG_E_SHAPE, "linear: %s[%d] must be a [%lld,%lld] f32 matrix", own_name, i, (long long)T,
+                       (long long)w->N);
+    if (own.data == shared.data)
+        return ag_fail(err, AG_E_SHAPE, "linear: %s[%d] must not be %s itself", own_name, i, shared_name);
+    return AG_OK;
+}
+
+static ag_status check_shared(ag_tensor t, const char *name, ag_err *err)
+{
+    if (!ag_tensor_is(t, AG_F32, 2, t.dim[0], t.dim[1]) || t.dim[0] < 0 || t.dim[1] < 1)
+        return ag_fail(err, AG_E_SHAPE, "linear: %s must be a [T,K] f32 matrix", name);
+    return AG_OK;
+}
+
+ag_status ag_linear_fwd(const ag_backend *be, const ag_linear_fwd_args *a, ag_err *err)
+{
+    AG_TRY(check_count(a->n, err));
+    AG_TRY(check_shared(a->x, "x", err));
+    for (int i = 0; i < a->n; i++) AG_TRY(check_weight(a->w[i], i, a->x, "x", a->y[i], "y", err));
+    for (int i = 0; i < a->n; i++) {
+        const int64_t N = a->w[i]->N;
+#pragma omp parallel for schedule(static) num_threads(be->n_threads)
+        for (int64_t n = 0; n < N; n += REF_COLS) be->linear.fwd(a, i, n, n + REF_COLS < N ? n + REF_COLS : N);
+    }
+    return AG_OK;
+}
+
+ag_status ag_linear_bwd(const ag_backend *be, const ag_linear_bwd_args *a, ag_err *err)
+{
+    AG_TRY(check_count(a->n, err));
+    AG_TRY(check_shared(a->dx, "dx", err));
+    for (int i = 0; i < a->n; i++) AG_TRY(check_weight(a->w[i], i, a->dx, "dx", a->dy[i], "dy", err));
+    const int64_t K = a->dx.dim[1];
+#pragma omp parallel for schedule(static) num_threads(be->n_threads)
+    for (int64_t k = 0; k < K; k += REF_COLS) be->linear.bwd(a, k, k + REF_COLS < K ? k + REF_COLS : K);
+    return AG_OK;
 }
