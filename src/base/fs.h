@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* ---- paths ---------------------------------------------------------------------------------------------------- */
 /* An existing file or directory as an absolute real path, in the arena. */
@@ -19,12 +20,16 @@ AG_MUST_USE ag_status ag_path_existing_dir(char **out, const char *path, ag_aren
 AG_MUST_USE ag_status ag_path_output_dir(char **out, const char *path, ag_arena *arena, ag_err *err);
 /* Refuses empty paths and "..", expands "~"; does not touch the file system. */
 AG_MUST_USE ag_status ag_path_check(char **out, const char *path, ag_arena *arena, ag_err *err);
+/* What "~" stands for, said once by the program (from $HOME, which the library does not read) before it starts threads; the
+ * text must stay. Without it, or with NULL, it is the home of the user database. */
+void ag_path_set_home(const char *home);
 char *ag_path_join(ag_arena *arena, const char *dir, const char *name); /* name itself where it is absolute */
 const char *ag_path_base(const char *path);                            /* behind the last '/' */
 char *ag_path_dir(ag_arena *arena, const char *path);                   /* "." where there is none */
 
 bool ag_path_is_file(const char *path); /* follows links */
 bool ag_path_is_dir(const char *path);
+/* With its parents; what is there already is AG_OK. A new directory's entry is fsynced in its parent. */
 AG_MUST_USE ag_status ag_make_dirs(const char *path, ag_err *err);
 /* Names in a directory (without . and ..), sorted bytewise, NULL-terminated, in the arena. */
 AG_MUST_USE ag_status ag_dir_list(char ***names, size_t *n, const char *dir, ag_arena *arena, ag_err *err);
@@ -54,13 +59,16 @@ AG_MUST_USE ag_status ag_file_read(char **text, size_t *n, const char *path, siz
  *     AG_TRY(ag_file_write(&w, bytes, n, err));   // a failed write aborts by itself
  *     AG_TRY(ag_file_commit(&w, err));
  *
- * Writing is buffered and keeps count of the bytes; a failure sticks, and commit reports it. */
+ * Writing is buffered and keeps count of the bytes; a failure sticks, and commit reports it. Only a failed fsync of the
+ * directory, commit's last step, is reported with the new file in place (whole, but a power cut may bring the old one back).
+ * A killed process leaves its temporary. */
 typedef struct {
     int fd;
     char *path, *temp_path;
     unsigned char *buffer;
     size_t n_buffered;
     uint64_t n_written; /* bytes so far, buffered ones included */
+    ag_err failure;     /* the first one; code AG_OK while all is well */
 } ag_file_writer;
 AG_MUST_USE ag_status ag_file_begin(ag_file_writer *w, const char *path, ag_err *err);
 AG_MUST_USE ag_status ag_file_write(ag_file_writer *w, const void *bytes, size_t n, ag_err *err);
@@ -71,7 +79,8 @@ AG_MUST_USE ag_status ag_file_publish(const char *path, const void *bytes, size_
 
 /* A directory that appears whole or not at all: fill the staging directory (same parent's file system, name
  * "<prefix><pid>-<n>"), then commit fsyncs what is in it and renames it to the target, which must not exist (renameat2
- * RENAME_NOREPLACE). abort removes the staging tree. */
+ * RENAME_NOREPLACE). abort, or a failed commit, removes the staging tree; both free the writer. After commit or abort, abort
+ * does nothing. The parent directory must be there. */
 typedef struct {
     char *path, *staging; /* staging is where the caller writes */
 } ag_dir_writer;
@@ -86,5 +95,24 @@ typedef struct {
 } ag_lock;
 AG_MUST_USE ag_status ag_lock_take(ag_lock *lock, const char *dir, const char *name, ag_err *err);
 void ag_lock_release(ag_lock *lock);
+
+/* ---- faults, for tests ------------------------------------------------------------------------------------------- */
+/* The writers and ag_make_dirs reach the system through this table. A test replaces members by functions that fail (or end
+ * the process) at the n-th call, and proves for every n that the old file or the new file stands there, whole:
+ *
+ *     ag_fs_calls_used.fsync = failing_fsync; … ; ag_fs_calls_used = ag_fs_system_calls;
+ *
+ * Cleaning up after a failure does not go through it. Nothing but tests may write to it. */
+typedef struct {
+    int (*open)(const char *path, int flags, unsigned mode);
+    ssize_t (*write)(int fd, const void *bytes, size_t n);
+    int (*fsync)(int fd);
+    int (*close)(int fd);
+    int (*rename)(const char *from, const char *to);     /* replaces `to` */
+    int (*rename_new)(const char *from, const char *to); /* EEXIST where `to` is there */
+    int (*mkdir)(const char *path, unsigned mode);
+} ag_fs_calls;
+extern const ag_fs_calls ag_fs_system_calls;
+extern ag_fs_calls ag_fs_calls_used;
 
 #endif

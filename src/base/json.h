@@ -2,7 +2,8 @@
  * key order is the caller's and every double reads back to the same bits.
  *
  * Reading rejects duplicate keys, invalid UTF-8, NaN and Infinity, and anything behind the value. A value borrows from the
- * root; ag_json_free frees the root. Getters name the file and key when something is missing or of the wrong kind. */
+ * root; ag_json_free frees the root. Getters name the file and key when something is missing or of the wrong kind.
+ * An integer that no int64 holds reads as a double (configs say 10^30 for "no limit"), so a getter for integers refuses it. */
 #ifndef AG_JSON_H
 #define AG_JSON_H
 
@@ -14,7 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* `name` stands in sentences: a file's path, or "config.json of …". Depth is limited to 512 by us. The caller frees *root
+enum { AG_JSON_MAX_DEPTH = 512 };
+/* `name` stands in sentences: a file's path, or "config.json of …". Any kind of value may stand at the top. The caller frees *root
  * with ag_json_free. */
 AG_MUST_USE ag_status ag_json_parse(json_t **root, const char *bytes, size_t n, const char *name, ag_err *err);
 /* Reads a whole file of at most max_bytes; a larger one is refused before it is read. */
@@ -22,7 +24,8 @@ AG_MUST_USE ag_status ag_json_load(json_t **root, const char *path, size_t max_b
 void ag_json_free(json_t **root);
 
 /* Getters on an object. A missing key or null leaves *out as it is (set the default first); another kind is AG_E_FORMAT
- * "<name>: '<key>' must be …, found …". bool is never a number. An integer may be given where a double is asked. */
+ * "<name>: '<key>' must be …, found …". bool is never a number. An integer may be given where a double is asked. A string with NUL inside is refused
+ * (read such a value with json_string_value and json_string_length). */
 AG_MUST_USE ag_status ag_json_get_int(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *out,
                                       const char *name, ag_err *err);
 AG_MUST_USE ag_status ag_json_get_double(const json_t *object, const char *key, double *out, const char *name, ag_err *err);
@@ -39,7 +42,7 @@ AG_MUST_USE ag_status ag_json_need_int(const json_t *object, const char *key, in
  *     ag_jw_object(&w, NULL); ag_jw_int(&w, "rows", n); ag_jw_array(&w, "ids"); … ag_jw_end(&w); ag_jw_end(&w);
  *
  * `key` is NULL inside arrays and at the top. Wrong nesting is an AG_ASSERT. */
-enum { AG_JW_MAX_DEPTH = 32 };
+enum { AG_JW_MAX_DEPTH = AG_JSON_MAX_DEPTH + 64 }; /* what was read can be written inside something of ours */
 typedef struct {
     ag_str *out;
     int indent;
@@ -62,7 +65,7 @@ void ag_jw_string_n(ag_json_writer *w, const char *key, const char *text, size_t
 void ag_jw_value(ag_json_writer *w, const char *key, const json_t *value); /* a whole jansson value, its own key order */
 
 /* Shortest decimal that strtod reads back to the same double, with a '.', 'e' or ".0" so that it stays a float, as Python's
- * repr writes it. */
+ * repr writes it ("nan", "inf" and "-inf" for what is no number). */
 void ag_str_add_double(ag_str *s, double value);
 
 #endif

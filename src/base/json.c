@@ -1,0 +1,192 @@
+#include "base/json.h"
+
+#include "base/arena.h"
+#include "base/fs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- before the parser ---------------------------------------------------------------------------------------------------- */
+
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+static bool is_part_of_double(char c) { return c == '.' || c == 'e' || c == 'E'; }
+
+/* Whether the digits are an integer that no int64 holds. */
+static bool is_too_big(const char *digits, size_t n, bool negative)
+{
+    if (n != 19) return n > 19;
+    return memcmp(digits, negative ? "9223372036854775808" : "9223372036854775807", 19) > 0;
+}
+
+/* The end of the digit run at bytes[start]; *is_integer unless the run is a piece of a double. */
+static size_t digits_end(const char *bytes, size_t n, size_t start, bool *negative, bool *is_integer)
+{
+    size_t end = start;
+    while (end < n && is_digit(bytes[end])) end++;
+    bool has_sign = start > 0 && (bytes[start - 1] == '-' || bytes[start - 1] == '+');
+    size_t before = start - has_sign;
+    *negative = has_sign && bytes[start - 1] == '-';
+    *is_integer = !(end < n && is_part_of_double(bytes[end])) && !(before > 0 && is_part_of_double(bytes[before - 1]));
+    return end;
+}
+
+/* One walk over the text outside strings: how deep it nests, and where integers stand that no int64 holds
+ * (tokenizer_config.json files say 1000000000000000019884624838656 for "no limit"). Such an integer gets ".0" in the copy
+ * `rewritten`, which stays empty where there is none. False where it nests too deep. */
+static bool scan(const char *bytes, size_t n, ag_str *rewritten)
+{
+    int depth = 0;
+    size_t copied = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < n; i++) {
+        char c = bytes[i];
+        if (in_string) {
+            if (c == '\\') i++;
+            else if (c == '"') in_string = false;
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '[' || c == '{') {
+            if (++depth > AG_JSON_MAX_DEPTH) return false;
+        } else if (c == ']' || c == '}') {
+            depth--;
+        } else if (is_digit(c)) {
+            bool negative, is_integer;
+            size_t end = digits_end(bytes, n, i, &negative, &is_integer);
+            if (is_integer && is_too_big(bytes + i, end - i, negative)) {
+                ag_str_add_n(rewritten, bytes + copied, end - copied);
+                ag_str_add(rewritten, ".0");
+                copied = end;
+            }
+            i = end - 1;
+        }
+    }
+    if (copied) ag_str_add_n(rewritten, bytes + copied, n - copied);
+    return true;
+}
+
+/* ---- parse and load ------------------------------------------------------------------------------------------------------- */
+
+ag_status ag_json_parse(json_t **root, const char *bytes, size_t n, const char *name, ag_err *err)
+{
+    *root = NULL;
+    ag_str rewritten = {0};
+    if (!scan(bytes, n, &rewritten)) {
+        ag_str_free(&rewritten);
+        return ag_fail(err, AG_E_FORMAT, "%s: JSON nests deeper than %d levels", name, AG_JSON_MAX_DEPTH);
+    }
+    json_error_t error;
+    if (rewritten.n)
+        *root = json_loadb(rewritten.text, rewritten.n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+    else
+        *root = json_loadb(n ? bytes : "", n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+    ag_str_free(&rewritten);
+    if (*root) return AG_OK;
+    return ag_fail(err, AG_E_FORMAT, "%s: not valid JSON at line %d, column %d: %s", name, error.line, error.column, error.text);
+}
+
+ag_status ag_json_load(json_t **root, const char *path, size_t max_bytes, ag_err *err)
+{
+    *root = NULL;
+    ag_arena arena = {0};
+    char *text;
+    size_t n;
+    ag_status status = ag_file_read(&text, &n, path, max_bytes, &arena, err);
+    if (!status) status = ag_json_parse(root, text, n, path, err);
+    ag_arena_free(&arena);
+    return status;
+}
+
+void ag_json_free(json_t **root)
+{
+    json_decref(*root);
+    *root = NULL;
+}
+
+/* ---- getters -------------------------------------------------------------------------------------------------------------- */
+
+static const char *kind_of(const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "an array";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER: return "an integer";
+    case JSON_REAL: return "a number with a fraction or beyond 64 bits";
+    case JSON_TRUE: return "true";
+    case JSON_FALSE: return "false";
+    default: return "null";
+    }
+}
+
+static ag_status wrong_kind(const json_t *value, const char *key, const char *wanted, const char *name, ag_err *err)
+{
+    return ag_fail(err, AG_E_FORMAT, "%s: '%s' must be %s, found %s", name, key, wanted, kind_of(value));
+}
+
+/* *value is NULL for a missing key or null. */
+static ag_status lookup(const json_t **value, const json_t *object, const char *key, const char *name, ag_err *err)
+{
+    *value = NULL;
+    if (!json_is_object(object))
+        return ag_fail(err, AG_E_FORMAT, "%s: must be an object with '%s', found %s", name, key, object ? kind_of(object) : "nothing");
+    const json_t *found = json_object_get(object, key);
+    if (found && !json_is_null(found)) *value = found;
+    return AG_OK;
+}
+
+ag_status ag_json_get_int(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *out, const char *name,
+                          ag_err *err)
+{
+    const json_t *value;
+    AG_TRY(lookup(&value, object, key, name, err));
+    if (!value) return AG_OK;
+    if (!json_is_integer(value)) return wrong_kind(value, key, "an integer", name, err);
+    int64_t found = json_integer_value(value);
+    if (found < min || found > max)
+        return ag_fail(err, AG_E_FORMAT, "%s: '%s' must be between %lld and %lld, found %lld", name, key, (long long)min,
+                       (long long)max, (long long)found);
+    *out = found;
+    return AG_OK;
+}
+
+ag_status ag_json_get_double(const json_t *object, const char *key, double *out, const char *name, ag_err *err)
+{
+    const json_t *value;
+    AG_TRY(lookup(&value, object, key, name, err));
+    if (!value) return AG_OK;
+    if (!json_is_number(value)) return wrong_kind(value, key, "a number", name, err);
+    *out = json_number_value(value);
+    return AG_OK;
+}
+
+ag_status ag_json_get_bool(const json_t *object, const char *key, bool *out, const char *name, ag_err *err)
+{
+    const json_t *value;
+    AG_TRY(lookup(&value, object, key, name, err));
+    if (!value) return AG_OK;
+    if (!json_is_boolean(value)) return wrong_kind(value, key, "true or false", name, err);
+    *out = json_is_true(value);
+    return AG_OK;
+}
+
+ag_status ag_json_get_string(const json_t *object, const char *key, const char **out, const char *name, ag_err *err)
+{
+    const json_t *value;
+    AG_TRY(lookup(&value, object, key, name, err));
+    if (!value) return AG_OK;
+    if (!json_is_string(value)) return wrong_kind(value, key, "a string", name, err);
+    if (strlen(json_string_value(value)) != json_string_length(value))
+        return ag_fail(err, AG_E_FORMAT, "%s: '%s' must be a string without NUL characters", name, key);
+    *out = json_string_value(value);
+    return AG_OK;
+}
+
+ag_status ag_json_need_int(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *out, const char *name,
+                           ag_err *err)
+{
+    const json_t *value;
+    AG_TRY(lookup(&value, object, key, name, err));
+    if (!value) return ag_fail(err, AG_E_FORMAT, "%s: '%s' is missing; it must be an integer", name, key);
+    return ag_json_get_int(object, key, min, max, out, name, err);
+}
