@@ -1,0 +1,58 @@
+/* agoge check: what this machine can do, and what is missing. */
+#include "cli/commands.h"
+#include "cli/runtime.h"
+#include "cli/terminal.h"
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/json.h"
+
+#include <stdio.h>
+
+typedef struct {
+    cli_format_options format;
+} options;
+
+static const cli_option table[] = {CLI_FORMAT(options, format), CLI_END};
+
+static int run(int argc, char **argv)
+{
+    options o = {.format = CLI_FORMAT_DEFAULT};
+    CLI_PARSE(&cli_check, &o, argc, argv);
+    uint64_t disk = 0;
+    ag_err err;
+    if (ag_disk_free(&disk, ".", &err)) disk = 0;
+
+    ag_str out = {0};
+    ag_json_writer w = {.out = &out, .indent = 2};
+    ag_jw_object(&w, NULL);
+    ag_jw_string(&w, "cpu", ag_cpu_name());
+    ag_jw_string(&w, "cpu_level", ag_cpu_level_name(ag_cpu_best_level()));
+    ag_jw_array(&w, "cpu_levels");
+    for (int i = 0; i < AG_N_CPU_LEVELS; i++)
+        if (ag_cpu_has_level((ag_cpu_level)i)) ag_jw_string(&w, NULL, ag_cpu_level_name((ag_cpu_level)i));
+    ag_jw_end(&w);
+    ag_jw_bool(&w, "avx512_bf16", ag_cpu_has_avx512_bf16());
+    ag_jw_int(&w, "cores", ag_physical_cores());
+    ag_jw_uint(&w, "memory_available_bytes", ag_memory_available());
+    ag_jw_uint(&w, "disk_free_bytes", disk);
+    ag_jw_null(&w, "gpu");
+    ag_jw_bool(&w, "cuda", false);
+    ag_jw_end(&w);
+
+    if (cli_format_is_json(&o.format)) {
+        printf("%s\n", out.text);
+    } else {
+        printf("processor  %s\nlevels    ", ag_cpu_name());
+        for (int i = 0; i < AG_N_CPU_LEVELS; i++)
+            if (ag_cpu_has_level((ag_cpu_level)i)) printf(" %s", ag_cpu_level_name((ag_cpu_level)i));
+        printf(" (used: %s)\ncores      %d\nmemory     %s free\ndisk       %s free here\n", ag_cpu_level_name(ag_cpu_best_level()),
+               ag_physical_cores(), cli_bytes(ag_memory_available()), cli_bytes(disk));
+        printf("gpu        none used: this build trains and runs on the CPU\n");
+    }
+    ag_str_free(&out);
+    return 0;
+}
+
+const cli_command cli_check = {
+    .name = "check", .alias = "check-torch", .summary = "what this machine can do, and what is missing", .options = table, .run = run};

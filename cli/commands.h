@@ -1,0 +1,14 @@
+/* Every command of the program, in the order of `agoge help`. One file per command: cli/cmd_<name>.c defines cli_<name>. */
+#ifndef AGOGE_CLI_COMMANDS_H
+#define AGOGE_CLI_COMMANDS_H
+
+#include "cli/options.h"
+
+#define CLI_COMMANDS(X) \
+    X(check)
+
+#define X(name) extern const cli_command cli_##name;
+CLI_COMMANDS(X)
+#undef X
+
+#endif

@@ -1,0 +1,69 @@
+/* What decoder.c and kv_cache.c share and nobody else sees. */
+#ifndef AG_DECODER_INTERNAL_H
+#define AG_DECODER_INTERNAL_H
+
+#include "base/arena.h"
+#include "model/decoder.h"
+
+enum { AG_KV_MAX_SLOTS = 256 };
+
+/* Numbers of one layer's forward pass, T rows each. Which of them a layer has for itself: decoder.h, "Memory". */
+typedef struct {
+    float *x_in;                 /* [T,C] */
+    float *q, *k, *v, *o, *lse;  /* [T,H,D], [T,G,D] twice (q and k rotated), [T,H,D], [T,H] */
+    float *x_mid;                /* [T,C] */
+    float *gate, *up;            /* [T,F] */
+    float *h[AG_N_PROJ];         /* [T,R] of each LoRA pair */
+} ag_layer_acts;
+
+static inline void ag_layer_acts_share_wide(ag_layer_acts *of_layer, const ag_layer_acts *from)
+{
+    of_layer->q = from->q;
+    of_layer->k = from->k;
+    of_layer->v = from->v;
+    of_layer->o = from->o;
+    of_layer->lse = from->lse;
+    of_layer->x_mid = from->x_mid;
+    of_layer->gate = from->gate;
+    of_layer->up = from->up;
+}
+
+struct ag_decoder {
+    ag_decoder_options o;
+    ag_backend be;
+    void *block;
+    size_t block_bytes;
+
+    ag_layer_acts *layers;                    /* [L] */
+    float *r, *normed, *act, *x_out;          /* [T], [T,C], [T,F], [T,C]: shared by the layers */
+    float *dx, *dnormed, *dact;               /* [T,C], [T,C], [T,F] */
+    float *d_o, *dq, *dk, *dv;
+    int64_t *head_rows;                       /* [M]: which rows have a target */
+    int32_t *head_targets, *positions;
+    float *head_nll, *head_x, *head_normed, *head_r, *head_dnormed;
+    float *cos, *sin;                         /* rope table */
+};
+
+/* One call: its tokens, and where keys and values go. */
+typedef struct {
+    ag_decoder *dec;
+    int64_t T;
+    const int32_t *positions;
+    const ag_attention_span *spans;
+    int64_t n_spans;
+    bool dropout;
+    uint64_t dropout_call;
+    ag_kv_cache *cache;         /* NULL in training and scoring */
+    const ag_decoder_run *runs;
+    int64_t n_runs;
+} ag_pass;
+
+/* Copies the runs' new keys and values (rows of *k and *v, one run after the other) into layer l of the cache and points *k, *v
+ * at that layer's whole cache, which has *n_rows rows. Lengths change in ag_kv_cache_advance, after the last layer. */
+void ag_kv_cache_append(ag_kv_cache *cache, int64_t l, const ag_decoder_run *runs, int64_t n_runs, float **k, float **v,
+                        int64_t *n_rows);
+void ag_kv_cache_advance(ag_kv_cache *cache, const ag_decoder_run *runs, int64_t n_runs);
+int64_t ag_kv_cache_capacity(const ag_kv_cache *cache);
+int64_t ag_kv_cache_first_row(const ag_kv_cache *cache, int64_t slot);
+
+#endif
