@@ -14,6 +14,7 @@
 #ifndef AG_TRAIN_CONFIG_H
 #define AG_TRAIN_CONFIG_H
 
+#include "adapter/targets.h"
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/status.h"
@@ -22,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Enums follow the order of the words in train_config_keys.h. */
+/* Enums follow the order of the words in train_config_keys.h; so does ag_targets_mode (adapter/targets.h). */
 typedef enum { AG_COMPUTE_DTYPE_BFLOAT16, AG_COMPUTE_DTYPE_FLOAT32 } ag_compute_dtype;
 typedef enum { AG_QUANT_TYPE_NF4 } ag_quant_type;
 typedef enum {
@@ -32,7 +33,6 @@ typedef enum {
     AG_LR_SCHEDULE_CONSTANT_WITH_WARMUP
 } ag_lr_schedule;
 typedef enum { AG_OPTIM_ADAMW_TORCH, AG_OPTIM_ADAMW_8BIT } ag_optim;
-typedef enum { AG_TARGETS_AUTO_COMMON, AG_TARGETS_DISCOVER_REQUIRED, AG_TARGETS_EXPLICIT } ag_targets_mode;
 typedef enum { AG_PROFILE_PHASE_TRAIN } ag_profile_phase;
 
 typedef struct {
