@@ -115,6 +115,7 @@ typedef struct {
     ag_gguf_type item;          /* of an array; else as type */
     uint64_t n;                 /* items of an array; else 1 */
     const unsigned char *bytes; /* the value in the file; of a text its length word first */
+    size_t n_bytes;
 } ag_gguf_pair;
 
 typedef struct {
@@ -170,7 +171,7 @@ AG_MUST_USE ag_status ag_gguf_get_floats(const ag_gguf *g, const char *key, cons
  *     AG_TRY(ag_gguf_writer_add(&w, bytes, n, err));        // in as many pieces as you like, tensors in a row
  *     AG_TRY(ag_gguf_writer_commit(&w, err));               // a failed call has aborted
  *
- * A key or name that stands twice, a row that is no multiple of its block, too many or too few bytes: AG_ASSERT. */
+ * A row that is no multiple of its block, too many or too few bytes: AG_ASSERT. No key or name may be given twice. */
 typedef struct {
     ag_str pairs, infos; /* as they will stand in the file */
     uint64_t n_pairs, n_tensors, data_bytes;
@@ -178,6 +179,7 @@ typedef struct {
     size_t room;
     ag_file_writer file;
     uint64_t at, n_of_current; /* tensor that is being written, and how much of it came */
+    bool is_open;
 } ag_gguf_writer;
 
 void ag_gguf_put_u32(ag_gguf_writer *w, const char *key, uint32_t value);

@@ -150,6 +150,7 @@ typedef struct {
     size_t n, at;          /* entries; position in `order` that is being written */
     uint64_t *bytes;       /* [n] by entry */
     uint64_t n_of_current; /* bytes that the current one has */
+    bool is_open;
     ag_arena arena;
 } ag_st_writer;
 AG_MUST_USE ag_status ag_st_writer_begin(ag_st_writer *w, const char *path, const ag_st_entry *entries, size_t n, ag_st_order order,

@@ -9,7 +9,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum { AG_ROPE_DEFAULT, AG_ROPE_LINEAR, AG_ROPE_LLAMA3 } ag_rope_kind;
+/* The seven projections, in the order of the modules in a decoder layer. */
+typedef enum { AG_PROJ_Q, AG_PROJ_K, AG_PROJ_V, AG_PROJ_O, AG_PROJ_GATE, AG_PROJ_UP, AG_PROJ_DOWN, AG_N_PROJ } ag_projection;
+
+/* AG_ROPE_FACTORS: a divisor for each frequency, as GGUF files store llama3's scaling. */
+typedef enum { AG_ROPE_DEFAULT, AG_ROPE_LINEAR, AG_ROPE_LLAMA3, AG_ROPE_FACTORS } ag_rope_kind;
 
 typedef struct {
     const char *model_type;     /* config.json's, or GGUF's general.architecture as transformers calls it: "llama" … */
@@ -28,21 +32,22 @@ typedef struct {
     double rope_factor;         /* linear, llama3 */
     double rope_low_freq_factor, rope_high_freq_factor; /* llama3 */
     int64_t rope_original_context;                      /* llama3 */
+    const float *rope_factors;                          /* [D/2], factors only */
 
     /* What families add to the plain Llama; the values that change nothing are given. */
     float embedding_scale;      /* 1 */
     float residual_scale;       /* 1: of what a sublayer adds to the stream */
     float attention_scale;      /* 1/sqrt(D) */
     float logit_scale;          /* 1: of the head's product */
-    int64_t sliding_window;     /* 0: none */
+    int64_t sliding_window;     /* keys that a query sees, itself included; 0: all */
+    bool has_bias[AG_N_PROJ];   /* which projections have one */
+
+    bool is_bnb_nf4;            /* the checkpoint's projections are NF4 already (bitsandbytes) */
 
     int32_t bos_id, eos_id, pad_id; /* -1: none; eos_id is the first of eos_ids */
-    int32_t eos_ids[16];            /* every id that ends an answer */
+    int32_t eos_ids[16];            /* every id that ends an answer: generation_config's, then config's */
     int n_eos_ids;
 } ag_description;
-
-/* The four kinds of a layer's inputs and the seven projections, in the order of the modules in a decoder layer. */
-typedef enum { AG_PROJ_Q, AG_PROJ_K, AG_PROJ_V, AG_PROJ_O, AG_PROJ_GATE, AG_PROJ_UP, AG_PROJ_DOWN, AG_N_PROJ } ag_projection;
 
 /* "q_proj" …; and "self_attn.q_proj" …, the path inside a layer. */
 const char *ag_projection_name(ag_projection p);
@@ -50,15 +55,18 @@ const char *ag_projection_path(ag_projection p);
 /* Outputs N and inputs K of a projection. */
 void ag_projection_size(int64_t *N, int64_t *K, const ag_description *d, ag_projection p);
 
-/* Parameters of the base model, counted from the shapes. */
+/* Parameters of the base model, counted from the shapes (a tied head once). */
 int64_t ag_description_parameters(const ag_description *d);
 
 /* From the text of a config.json (generation_config may be NULL). AG_E_UNSUPPORTED names an architecture, rope scaling or
  * option that is not there; AG_E_FORMAT a value that is missing or makes no sense. Strings go to the arena. */
 AG_MUST_USE ag_status ag_description_from_config(ag_description *out, const char *config, size_t n_config, const char *name,
                                                  const char *generation_config, size_t n_generation, ag_arena *arena, ag_err *err);
+/* Checks what holds between the numbers of any source (used by the readers): D even, H a multiple of G, sizes in bounds. */
+AG_MUST_USE ag_status ag_description_check(const ag_description *d, const char *name, ag_err *err);
 
-/* Inverse frequencies [D/2] for the rope table, with the scaling applied; and the factor on cos and sin. */
+/* Inverse frequencies [D/2] for the rope table, with the scaling applied as transformers does it (modeling_rope_utils.py), in
+ * double; and the factor on cos and sin. */
 void ag_description_rope(double *freq, double *mscale, const ag_description *d);
 
 #endif
