@@ -1,0 +1,57 @@
+/* Chat templates: the Jinja of published models, rendered as transformers' apply_chat_template renders them.
+ *
+ *     ag_chat_template *t;
+ *     AG_TRY(ag_chat_template_compile(&t, source, n, "chat_template.jinja", err));
+ *     AG_TRY(ag_chat_template_render(t, &(ag_chat_render_args){.messages = messages, .add_generation_prompt = true,
+ *                                     .specials = specials, .n_specials = n}, &text, NULL, err));
+ *     ag_chat_template_free(&t);
+ *
+ * A template is a program from a stranger. It sees what it is given and nothing else; its steps, its depth and the bytes that it
+ * writes are bounded (AG_E_DATA says which bound it met); it cannot reach files, network or environment. A construct of the language
+ * that is not there is refused, by name and line, when the template is compiled. A compiled template never changes: any number of
+ * threads may render it. */
+#ifndef AG_CHAT_TEMPLATE_H
+#define AG_CHAT_TEMPLATE_H
+
+#include "base/status.h"
+#include "base/str.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct ag_chat_template ag_chat_template;
+
+/* Keeps nothing of the bytes. AG_E_FORMAT for a syntax error, with line; AG_E_UNSUPPORTED for what we do not have. */
+AG_MUST_USE ag_status ag_chat_template_compile(ag_chat_template **out, const char *source, size_t n, const char *name, ag_err *err);
+void ag_chat_template_free(ag_chat_template **t);
+bool ag_chat_template_has_generation(const ag_chat_template *t); /* {% generation %} stands in it */
+
+typedef struct {
+    const char *name, *text; /* "bos_token", "<s>" */
+} ag_chat_special;
+
+typedef struct {
+    const json_t *messages;         /* a list of objects; what transformers does to them before rendering is done here */
+    const json_t *tools, *documents;/* lists, or NULL: None */
+    const json_t *variables;        /* an object: further variables, over the special tokens; or NULL */
+    bool add_generation_prompt;
+    const ag_chat_special *specials;/* the special tokens that the tokenizer has; one that it lacks is undefined */
+    size_t n_specials;
+    const char *date;               /* "YYYY-MM-DD" for strftime_now; NULL: now */
+} ag_chat_render_args;
+
+/* Byte ranges of the output, pairs [start, end), ascending. Grown by render; freed with free(range). */
+typedef struct {
+    struct {
+        size_t start, end;
+    } *range;
+    size_t n, room;
+} ag_chat_marks;
+
+/* Appends the text to *out. marks (may be NULL) receives the ranges inside {% generation %} blocks. An error that the template
+ * itself raised (raise_exception) is AG_E_DATA with its own message. */
+AG_MUST_USE ag_status ag_chat_template_render(const ag_chat_template *t, const ag_chat_render_args *args, ag_str *out,
+                                              ag_chat_marks *marks, ag_err *err);
+
+#endif
