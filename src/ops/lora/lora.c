@@ -6,9 +6,12 @@
 
 void ag_lora_use(ag_lora_slots *slots, ag_cpu_level level)
 {
-    (void)level;
     *slots = (ag_lora_slots){
         .pack = ag_lora_pack_ref, .fwd = ag_lora_fwd_ref, .bwd = ag_lora_bwd_ref, .sums = ag_lora_sums_ref};
+    AG_USE_SIMD(slots->pack, ag_lora_pack, level);
+    AG_USE_SIMD(slots->fwd, ag_lora_fwd, level);
+    AG_USE_SIMD(slots->bwd, ag_lora_bwd, level);
+    AG_USE_SIMD(slots->sums, ag_lora_sums, level);
 }
 
 bool ag_dropout_keeps(const ag_dropout *dropout, uint64_t index)

@@ -6,9 +6,9 @@
 #include "ops/lora/lora.h"
 
 /* T is walked in blocks of rows; a group of blocks has partial sums of its own for dA and dB. At most LORA_GROUPS groups, so
- * that partial sums take the same room for any T. Columns (of K and N) are padded to a multiple of LORA_PANEL, which every
- * level's panel divides, and R to a multiple of LORA_RANKS. */
-enum { LORA_ROWS = 32, LORA_GROUPS = 16, LORA_PANEL = 96, LORA_RANKS = 16 };
+ * that partial sums take the same room for any T. Columns (of K and N) go by panels of LORA_PANEL, padded with zeros, and R is
+ * padded to a multiple of LORA_RANKS. */
+enum { LORA_ROWS = 32, LORA_GROUPS = 16, LORA_PANEL = 64, LORA_RANKS = 16 };
 
 /* A checked call and where its pieces of scratch lie. */
 typedef struct {
@@ -21,7 +21,7 @@ typedef struct {
     dropout_plan dropout;
     float *a, *b;                /* A and B as the level packs them: Kp·Rp and Np·Rp floats */
     float *dh;                   /* [T padded to LORA_ROWS, Rp] (backward) */
-    float *da_part, *db_part;    /* [n_groups, Rp, Kp] and [n_groups, Rp, Np] (backward) */
+    float *da_part, *db_part;    /* [n_groups, Kp/panel, Rp, panel], and so of Np (backward) */
 } ag_lora_plan;
 
 /* Packs columns [k0,k1) of A and [n0,n1) of B; multiples of LORA_PANEL, or the end. */
