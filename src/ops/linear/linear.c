@@ -2,20 +2,30 @@
 #include "ops/linear/linear.h"
 
 #include "ops/backend.h"
+#include "ops/linear/linear_gemm.h"
+#include "ops/simd_levels.h"
 
 /* Columns that a thread takes at a time from the reference. */
 enum { REF_COLS = 32 };
 
 void ag_linear_use(ag_linear_slots *slots, ag_cpu_level level)
 {
-    (void)level;
     *slots = (ag_linear_slots){.fwd = ag_linear_fwd_ref, .bwd = ag_linear_bwd_ref};
+    const ag_linear_kernel *kernels = NULL;
+    AG_USE_SIMD(kernels, ag_linear_kernels, level);
+    if (kernels)
+        for (int compute = 0; compute < 2; compute++) slots->kernel[compute] = &kernels[compute];
 }
 
 size_t ag_linear_scratch_bytes(const ag_backend *be, int64_t T, int64_t K, int64_t N)
 {
-    (void)be, (void)T, (void)K, (void)N;
-    return 0;
+    size_t largest = 0;
+    for (int compute = 0; compute < 2 && T > 0; compute++)
+        if (be->linear.kernel[compute]) {
+            const size_t bytes = ag_linear_gemm_scratch(be->linear.kernel[compute], be->n_threads, T, K, N);
+            if (bytes > largest) largest = bytes;
+        }
+    return largest;
 }
 
 static ag_status check_count(int n, ag_err *err)
@@ -49,11 +59,29 @@ static ag_status check_shared(ag_tensor t, const char *name, ag_err *err)
     return AG_OK;
 }
 
+static void check_scratch(const ag_backend *be, const ag_linear_kernel *kernel, int64_t T, int64_t K, const ag_weight *const *w, int n)
+{
+    int64_t N = 0;
+    for (int i = 0; i < n; i++)
+        if (w[i]->N > N) N = w[i]->N;
+    AG_ASSERT(be->scratch.bytes >= ag_linear_gemm_scratch(kernel, be->n_threads, T, K, N));
+}
+
 ag_status ag_linear_fwd(const ag_backend *be, const ag_linear_fwd_args *a, ag_err *err)
 {
     AG_TRY(check_count(a->n, err));
     AG_TRY(check_shared(a->x, "x", err));
     for (int i = 0; i < a->n; i++) AG_TRY(check_weight(a->w[i], i, a->x, "x", a->y[i], "y", err));
+    const int64_t T = a->x.dim[0];
+    const ag_linear_kernel *kernel = be->linear.kernel[a->compute];
+    if (kernel && T > 0) {
+        check_scratch(be, kernel, T, a->x.dim[1], a->w, a->n);
+        if (T <= AG_LINEAR_FEW)
+            ag_linear_few(be, kernel, a);
+        else
+            ag_linear_gemm_fwd(be, kernel, a);
+        return AG_OK;
+    }
     for (int i = 0; i < a->n; i++) {
         const int64_t N = a->w[i]->N;
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
@@ -67,7 +95,13 @@ ag_status ag_linear_bwd(const ag_backend *be, const ag_linear_bwd_args *a, ag_er
     AG_TRY(check_count(a->n, err));
     AG_TRY(check_shared(a->dx, "dx", err));
     for (int i = 0; i < a->n; i++) AG_TRY(check_weight(a->w[i], i, a->dx, "dx", a->dy[i], "dy", err));
-    const int64_t K = a->dx.dim[1];
+    const int64_t T = a->dx.dim[0], K = a->dx.dim[1];
+    const ag_linear_kernel *kernel = be->linear.kernel[a->compute];
+    if (kernel && T > 0) {
+        check_scratch(be, kernel, T, K, a->w, a->n);
+        ag_linear_gemm_bwd(be, kernel, a);
+        return AG_OK;
+    }
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
     for (int64_t k = 0; k < K; k += REF_COLS) be->linear.bwd(a, k, k + REF_COLS < K ? k + REF_COLS : K);
     return AG_OK;

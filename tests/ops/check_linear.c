@@ -1,0 +1,369 @@
+/* Proof of linear: the reference by plain sums and finite differences, every level by the reference, over one list of cases, all
+ * weight types, both compute types and 1..3 threads. */
+#include "base/num.h"
+#include "ops/linear/linear_cases.h"
+#include "ops/linear/linear_kernel.h"
+#include "support/op_check.h"
+#include "support/tolerance.h"
+#include "support/weight_make.h"
+
+typedef struct {
+    ag_compute compute;
+    int n;              /* weights in the call */
+    bool accumulate, bias;
+    float scale;
+} variant;
+
+typedef struct {
+    int64_t T, K, N[AG_LINEAR_MAX];
+    variant v;
+    ag_weight w[AG_LINEAR_MAX];
+    float *x, *bias[AG_LINEAR_MAX], *y[AG_LINEAR_MAX], *dy[AG_LINEAR_MAX], *dx;
+} problem;
+
+static problem problem_create(ag_weight_type type, int64_t T, int64_t K, int64_t N, variant v)
+{
+    const int64_t block = ag_weight_block_weights(type);
+    K = (K + block - 1) / block * block;
+    problem p = {.T = T, .K = K, .v = v, .x = check_floats(T * K), .dx = check_floats(T * K)};
+    const uint32_t seed = (uint32_t)(T * 31 + K * 7 + N);
+    check_fill(p.x, T * K, seed, 2);
+    check_fill(p.dx, T * K, seed + 1, 1);
+    for (int i = 0; i < v.n; i++) {
+        p.N[i] = i == 0 ? N : N / 2 + i;
+        p.w[i] = weight_make(type, p.N[i], K, seed + 10 + (uint32_t)i, i != 1);
+        p.bias[i] = check_floats(p.N[i]);
+        p.y[i] = check_floats(T * p.N[i]);
+        p.dy[i] = check_floats(T * p.N[i]);
+        check_fill(p.bias[i], p.N[i], seed + 20 + (uint32_t)i, 1);
+        check_fill(p.y[i], T * p.N[i], seed + 30 + (uint32_t)i, 1);
+        check_fill(p.dy[i], T * p.N[i], seed + 40 + (uint32_t)i, 1);
+    }
+    return p;
+}
+
+static void problem_free(problem *p)
+{
+    check_free(p->x);
+    check_free(p->dx);
+    for (int i = 0; i < p->v.n; i++) {
+        weight_free(&p->w[i]);
+        check_free(p->bias[i]);
+        check_free(p->y[i]);
+        check_free(p->dy[i]);
+    }
+}
+
+static int64_t largest_n(const problem *p)
+{
+    int64_t N = 0;
+    for (int i = 0; i < p->v.n; i++) N = p->N[i] > N ? p->N[i] : N;
+    return N;
+}
+
+static ag_linear_fwd_args fwd_args(problem *p, int64_t T)
+{
+    ag_linear_fwd_args a = {.x = ag_mat_f32(p->x, T, p->K), .n = p->v.n, .accumulate = p->v.accumulate, .scale = p->v.scale,
+                            .compute = p->v.compute};
+    for (int i = 0; i < p->v.n; i++) {
+        a.y[i] = ag_mat_f32(p->y[i], T, p->N[i]);
+        a.w[i] = &p->w[i];
+        a.bias[i] = p->v.bias ? p->bias[i] : NULL;
+    }
+    return a;
+}
+
+static ag_linear_bwd_args bwd_args(problem *p, int64_t T)
+{
+    ag_linear_bwd_args a = {.dx = ag_mat_f32(p->dx, T, p->K), .n = p->v.n, .accumulate = p->v.accumulate, .scale = p->v.scale,
+                            .compute = p->v.compute};
+    for (int i = 0; i < p->v.n; i++) {
+        a.dy[i] = ag_mat_f32(p->dy[i], T, p->N[i]);
+        a.w[i] = &p->w[i];
+    }
+    return a;
+}
+
+/* Forward and backward of the first T rows. Scratch is as large as the header asks for, to the byte, and full of NaN. */
+static void run_rows(problem *p, ag_backend *be, int64_t T)
+{
+    ag_err err;
+    const size_t bytes = ag_linear_scratch_bytes(be, T, p->K, largest_n(p));
+    check_backend_free(be);
+    check_backend_scratch(be, bytes);
+    if (bytes > 0) memset(be->scratch.data, 0xff, be->scratch.bytes);
+    be->scratch.bytes = bytes;
+    const ag_linear_fwd_args fwd = fwd_args(p, T);
+    const ag_linear_bwd_args bwd = bwd_args(p, T);
+    if (ag_linear_fwd(be, &fwd, &err)) fail_msg("%s", err.text);
+    if (bytes > 0) memset(be->scratch.data, 0xff, bytes);
+    if (ag_linear_bwd(be, &bwd, &err)) fail_msg("%s", err.text);
+}
+
+/* The table's tolerance is relative to the largest output. Where there are only a few and their terms happen to cancel, it is
+ * relative to what such a sum is usually: the root of the terms' squares (values of x or dy up to `size`, weights up to 1). */
+static double tolerance_of(const float *want, int64_t n, double terms, double size)
+{
+    double largest = 0;
+    for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs((double)want[i]));
+    return tolerance_f32_sum(terms) * fmax(1, n < 64 ? size / 3 * sqrt(terms) / largest : 1);
+}
+
+static void check_problem(problem *got, const problem *want)
+{
+    double terms = 0;
+    for (int i = 0; i < want->v.n; i++) {
+        const int64_t n = want->T * want->N[i];
+        check_close(got->y[i], want->y[i], n, tolerance_of(want->y[i], n, (double)want->K, 2 * want->v.scale), "y");
+        check_guards(got->y[i], n, "y");
+        terms += (double)want->N[i];
+    }
+    const int64_t n = want->T * want->K;
+    check_close(got->dx, want->dx, n, tolerance_of(want->dx, n, terms, want->v.scale), "dx");
+    check_guards(got->dx, want->T * want->K, "dx");
+}
+
+static void check_same_bits(const problem *a, const problem *b, int64_t rows)
+{
+    for (int i = 0; i < a->v.n; i++) assert_memory_equal(a->y[i], b->y[i], (size_t)(rows * a->N[i]) * sizeof(float));
+    assert_memory_equal(a->dx, b->dx, (size_t)(rows * a->K) * sizeof(float));
+}
+
+static variant variant_of(int number)
+{
+    return (variant){.compute = number % 2 ? AG_COMPUTE_BF16 : AG_COMPUTE_F32, .n = 1 + number / 2 % 3, .accumulate = number / 3 % 2,
+                     .bias = number / 4 % 2, .scale = number / 5 % 2 ? 0.25f : 1.0f};
+}
+
+static void check_case(ag_weight_type type, int64_t T, int64_t K, int64_t N, variant v)
+{
+    ag_backend ref = check_backend(AG_CPU_REF, 1);
+    problem want = problem_create(type, T, K, N, v);
+    run_rows(&want, &ref, T);
+    for (const ag_cpu_level *level = check_levels(); *level != AG_CPU_REF; level++) {
+        problem first = problem_create(type, T, K, N, v);
+        ag_backend one = check_backend(*level, 1);
+        run_rows(&first, &one, T);
+        check_problem(&first, &want);
+        for (int n_threads = 2; n_threads <= 3; n_threads++) {
+            ag_backend be = check_backend(*level, n_threads);
+            problem got = problem_create(type, T, K, N, v);
+            run_rows(&got, &be, T);
+            check_same_bits(&got, &first, T);
+            problem_free(&got);
+            check_backend_free(&be);
+        }
+        problem_free(&first);
+        check_backend_free(&one);
+    }
+    problem_free(&want);
+}
+
+static void every_level_equals_the_reference(void **state)
+{
+    (void)state;
+    int number = 0;
+    for (int type = 0; type < AG_N_WEIGHT_TYPES; type++) {
+        const bool common = type == AG_W_F32 || type == AG_W_NF4 || type == AG_W_BF16 || type == AG_W_Q4_K;
+#define X(T, K, N)                                                            \
+    for (int i = 0; i < (common ? 2 : 1); i++, number++)                      \
+        check_case((ag_weight_type)type, T, K, type == AG_W_NF4 && K * N % 2 ? N + 1 : N, variant_of(number));
+        AG_LINEAR_CASES(X)
+#undef X
+        number += 7;
+    }
+}
+
+static void rows_stored_in_rope_pairs_are_found(void **state)
+{
+    (void)state;
+    static const ag_weight_type types[] = {AG_W_F32, AG_W_NF4, AG_W_Q4_1, AG_W_Q6_K};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        for (int64_t T = 1; T <= 20; T += 19) {
+            enum { N = 48, D = 16 };
+            variant v = {.n = 1, .scale = 1};
+            problem paired = problem_create(types[i], T, 256, N, v);
+            paired.w[0].rope_pairs_head_dim = D;
+            ag_backend ref = check_backend(AG_CPU_REF, 1);
+            run_rows(&paired, &ref, T);
+            for (const ag_cpu_level *level = check_levels(); *level != AG_CPU_REF; level++) {
+                problem got = problem_create(types[i], T, 256, N, v);
+                got.w[0].rope_pairs_head_dim = D;
+                ag_backend be = check_backend(*level, 2);
+                run_rows(&got, &be, T);
+                check_problem(&got, &paired);
+                problem_free(&got);
+                check_backend_free(&be);
+            }
+            problem_free(&paired);
+        }
+}
+
+static void a_rows_bits_do_not_depend_on_its_neighbours(void **state)
+{
+    (void)state;
+    static const int64_t pairs[][2] = {{1, 2}, {1, 8}, {5, 7}, {9, 14}, {11, 40}, {29, 61}};
+    static const ag_weight_type types[] = {AG_W_F32, AG_W_NF4, AG_W_BF16, AG_W_Q4_1, AG_W_Q8_0, AG_W_Q4_K, AG_W_Q6_K};
+    for (const ag_cpu_level *level = check_levels(); *level != AG_CPU_REF; level++)
+        for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+            for (size_t type = 0; type < sizeof types / sizeof *types; type++)
+                for (int compute = 0; compute < 2; compute++) {
+                    variant v = {.compute = (ag_compute)compute, .n = 2, .accumulate = i % 2, .bias = true, .scale = i % 3 ? 1 : 0.5f};
+                    problem few = problem_create(types[type], 64, 1100, 40, v), many = problem_create(types[type], 64, 1100, 40, v);
+                    ag_backend be = check_backend(*level, 1);
+                    run_rows(&few, &be, pairs[i][0]);
+                    run_rows(&many, &be, pairs[i][1]);
+                    check_same_bits(&few, &many, pairs[i][0]);
+                    problem_free(&few);
+                    problem_free(&many);
+                    check_backend_free(&be);
+                }
+}
+
+/* The definition, written out again: f32 operands (rounded to bf16 or not), sums in double. */
+static double term(float x, float w, ag_compute compute)
+{
+    return compute == AG_COMPUTE_BF16 ? (double)ag_round_bf16(x) * (double)ag_round_bf16(w) : (double)x * (double)w;
+}
+
+static void reference_forward_equals_plain_sums(void **state)
+{
+    (void)state;
+    for (int number = 0; number < 12; number++) {
+        enum { T = 19, K = 300, N = 9 };
+        const variant v = variant_of(number);
+        problem p = problem_create(AG_W_F32, T, K, N, v), before = problem_create(AG_W_F32, T, K, N, v);
+        ag_backend ref = check_backend(AG_CPU_REF, 2);
+        run_rows(&p, &ref, T);
+        for (int i = 0; i < v.n; i++)
+            for (int t = 0; t < T; t++)
+                for (int64_t n = 0; n < p.N[i]; n++) {
+                    float w[K];
+                    ag_weight_row(w, &p.w[i], n, 0, K);
+                    double sum = 0;
+                    for (int k = 0; k < K; k++) sum += term(p.x[t * K + k], w[k], v.compute);
+                    const double want = (v.accumulate ? before.y[i][t * p.N[i] + n] : 0) + v.scale * sum + (v.bias ? p.bias[i][n] : 0);
+                    assert_true(fabs(want - p.y[i][t * p.N[i] + n]) <= 1e-6 * fmax(1, fabs(want)));
+                }
+        problem_free(&p);
+        problem_free(&before);
+    }
+}
+
+static double loss(const problem *p, const double *x) /* Σ dy·scale·(x·Wᵀ) of one row */
+{
+    double l = 0;
+    for (int i = 0; i < p->v.n; i++)
+        for (int64_t n = 0; n < p->N[i]; n++) {
+            float w[64];
+            ag_weight_row(w, &p->w[i], n, 0, p->K);
+            for (int64_t k = 0; k < p->K; k++) l += p->v.scale * p->dy[i][n] * x[k] * w[k];
+        }
+    return l;
+}
+
+static void reference_backward_equals_finite_differences(void **state)
+{
+    (void)state;
+    static const ag_weight_type types[] = {AG_W_F32, AG_W_NF4, AG_W_Q8_0};
+    for (size_t type = 0; type < sizeof types / sizeof *types; type++) {
+        enum { K = 64 };
+        problem p = problem_create(types[type], 1, K, 10, (variant){.n = 3, .accumulate = true, .scale = 0.5f});
+        memset(p.dx, 0, K * sizeof *p.dx);
+        ag_backend ref = check_backend(AG_CPU_REF, 1);
+        run_rows(&p, &ref, 1);
+        for (int k = 0; k < K; k++) {
+            const double h = 1e-4;
+            double x[K];
+            for (int i = 0; i < K; i++) x[i] = p.x[i];
+            x[k] += h;
+            const double above = loss(&p, x);
+            x[k] -= 2 * h;
+            assert_true(fabs((above - loss(&p, x)) / (2 * h) - p.dx[k]) < 1e-6);
+        }
+        problem_free(&p);
+    }
+}
+
+static void check_decoder(ag_linear_decode_fn *decode, const ag_weight *w)
+{
+    static const struct {
+        int64_t n0, n_rows, k0, n_cols;
+    } pieces[] = {{0, 5, 0, 512}, {1, 3, 256, 256}, {2, 2, 96, 160}, {0, 5, 32, 70}, {3, 1, 7, 41}, {4, 1, 480, 32}};
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        enum { STRIDE = 516 };
+        const int64_t n_rows = pieces[i].n_rows, n_cols = pieces[i].n_cols;
+        float *got = check_floats(n_rows * STRIDE), *want = check_floats(n_rows * STRIDE);
+        decode(got, STRIDE, w, pieces[i].n0, n_rows, pieces[i].k0, n_cols);
+        for (int64_t r = 0; r < n_rows; r++)
+            ag_weight_row(want + r * STRIDE, w, pieces[i].n0 + r, pieces[i].k0, pieces[i].k0 + n_cols);
+        if (memcmp(got, want, (size_t)(n_rows * STRIDE) * sizeof *got) != 0)
+            fail_msg("%s, piece %zu: other bits than the exact decoder's", ag_weight_type_name(w->type), i);
+        check_guards(got, n_rows * STRIDE, "decoded");
+        check_free(got);
+        check_free(want);
+    }
+}
+
+static void vector_decoders_give_the_bits_of_the_exact_one(void **state)
+{
+    (void)state;
+    for (int type = 0; type < AG_N_WEIGHT_TYPES; type++)
+        for (int times = 0; times < 4; times++) {
+            ag_weight w = weight_make((ag_weight_type)type, 5, 512, (uint32_t)(type + 100 * times), times % 2);
+            ag_weight slice = w;
+            if (type == AG_W_NF4 && times >= 2) { /* begins inside a block, at a whole chunk or not */
+                slice.N = 4;
+                slice.first = times == 2 ? 32 : 13;
+                slice.K = 500;
+            }
+            if (slice.K == 512) {
+#if defined(__x86_64__)
+                if (ag_cpu_has_level(AG_CPU_AVX2)) check_decoder(ag_linear_decode_avx2, &slice);
+                if (ag_cpu_has_level(AG_CPU_AVX512)) check_decoder(ag_linear_decode_avx512, &slice);
+#elif defined(__aarch64__)
+                check_decoder(ag_linear_decode_neon, &slice);
+#endif
+            }
+            weight_free(&w);
+        }
+}
+
+static void wrong_shapes_are_refused_with_a_sentence(void **state)
+{
+    (void)state;
+    ag_err err;
+    ag_backend ref = check_backend(AG_CPU_REF, 1);
+    problem p = problem_create(AG_W_F32, 3, 17, 8, (variant){.n = 2, .scale = 1});
+    ag_linear_fwd_args fwd = fwd_args(&p, 3);
+    fwd.x = ag_mat_f32(p.x, 3, 16);
+    assert_int_equal(AG_E_SHAPE, ag_linear_fwd(&ref, &fwd, &err));
+    assert_string_equal("linear: weight 0 has 17 columns, x has 16", err.text);
+    fwd = fwd_args(&p, 3);
+    fwd.y[1] = ag_mat_f32(p.y[1], 3, 4);
+    assert_int_equal(AG_E_SHAPE, ag_linear_fwd(&ref, &fwd, &err));
+    assert_string_equal("linear: y[1] must be a [3,5] f32 matrix", err.text);
+    ag_linear_bwd_args bwd = bwd_args(&p, 3);
+    bwd.n = 4;
+    assert_int_equal(AG_E_SHAPE, ag_linear_bwd(&ref, &bwd, &err));
+    assert_string_equal("linear: a call takes 1 to 3 weights, not 4", err.text);
+    bwd = bwd_args(&p, 3);
+    bwd.dx = ag_mat_f32(p.dy[0], 3, 17);
+    assert_int_equal(AG_E_SHAPE, ag_linear_bwd(&ref, &bwd, &err));
+    assert_string_equal("linear: dy[0] must not be dx itself", err.text);
+    problem_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reference_forward_equals_plain_sums),
+        cmocka_unit_test(reference_backward_equals_finite_differences),
+        cmocka_unit_test(vector_decoders_give_the_bits_of_the_exact_one),
+        cmocka_unit_test(every_level_equals_the_reference),
+        cmocka_unit_test(rows_stored_in_rope_pairs_are_found),
+        cmocka_unit_test(a_rows_bits_do_not_depend_on_its_neighbours),
+        cmocka_unit_test(wrong_shapes_are_refused_with_a_sentence),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
