@@ -45,9 +45,9 @@ static bool has_dotdot(const char *path)
 ag_status ag_path_check(char **out, const char *path, ag_arena *arena, ag_err *err)
 {
     *out = NULL;
-    if (!path || is_blank(path)) return ag_fail(err, AG_E_USAGE, "the path is empty; give the path of a file or a directory");
+    if (!path || is_blank(path)) return ag_fail(err, AG_E_CONFIG, "the path is empty; give the path of a file or a directory");
     if (has_dotdot(path))
-        return ag_fail(err, AG_E_USAGE, "%s: a path may not hold the component '..'; write the path without it", path);
+        return ag_fail(err, AG_E_CONFIG, "%s: a path may not hold the component '..'; write the path without it", path);
     if (path[0] != '~') {
         *out = ag_arena_strdup(arena, path);
         return AG_OK;
@@ -77,7 +77,7 @@ ag_status ag_path_existing_file(char **out, const char *path, ag_arena *arena, a
     struct stat st;
     AG_TRY(existing_path(out, &st, path, arena, err));
     if (S_ISREG(st.st_mode)) return AG_OK;
-    return ag_fail(err, AG_E_USAGE, "%s is %s; a file was expected", path, S_ISDIR(st.st_mode) ? "a directory" : "no regular file");
+    return ag_fail(err, AG_E_IO, "%s is %s; a file was expected", path, S_ISDIR(st.st_mode) ? "a directory" : "no regular file");
 }
 
 ag_status ag_path_existing_dir(char **out, const char *path, ag_arena *arena, ag_err *err)
@@ -85,7 +85,7 @@ ag_status ag_path_existing_dir(char **out, const char *path, ag_arena *arena, ag
     struct stat st;
     AG_TRY(existing_path(out, &st, path, arena, err));
     if (S_ISDIR(st.st_mode)) return AG_OK;
-    return ag_fail(err, AG_E_USAGE, "%s is a file; a directory was expected", path);
+    return ag_fail(err, AG_E_IO, "%s is a file; a directory was expected", path);
 }
 
 ag_status ag_path_output_dir(char **out, const char *path, ag_arena *arena, ag_err *err)

@@ -1,6 +1,7 @@
 /* Files and folders: safe paths, mapped reading, and publishing that is whole or not at all.
  *
- * Path rules are those of docs/paths.md: an empty path and a component ".." are refused, "~" is expanded. */
+ * Path rules are those of docs/paths.md: an empty path and a component ".." are refused (AG_E_CONFIG), "~" is
+ * expanded, what is missing is AG_E_NOT_FOUND, and a file where a directory is needed (or the reverse) is AG_E_IO. */
 #ifndef AG_FS_H
 #define AG_FS_H
 

@@ -108,10 +108,14 @@ ag_status ag_make_dirs(const char *path, ag_err *err)
     for (size_t i = 1; i <= n && !status; i++) {
         if (path[i] != '/' && path[i] != 0) continue;
         part[i] = 0;
-        if (ag_fs_calls_used.mkdir(part, 0777) == 0) status = sync_dir_of(part, err);
-        else if (errno != EEXIST && !ag_path_is_dir(part)) status = ag_fail_errno(err, errno, "the directory %s cannot be made", part);
-        else if (!ag_path_is_dir(part))
+        int errnum = 0;
+        if (!ag_path_is_dir(part)) {
+            if (ag_fs_calls_used.mkdir(part, 0777) == 0) status = sync_dir_of(part, err);
+            else errnum = errno;
+        }
+        if (errnum == EEXIST && !ag_path_is_dir(part)) /* else another process made it just now */
             status = ag_fail(err, AG_E_EXISTS, "the directory %s cannot be made: there is something else of that name", part);
+        else if (errnum && errnum != EEXIST) status = ag_fail_errno(err, errnum, "the directory %s cannot be made", part);
         part[i] = path[i];
     }
     ag_arena_free(&arena);

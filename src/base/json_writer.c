@@ -34,8 +34,8 @@ static int shortest_digits(char digits[MAX_DIGITS + 1], int *point, double value
 {
     char text[SCIENTIFIC_BYTES];
     /* A normal double that has a decimal of at most 15 digits shows it, padded with zeros, when 15 are asked for. */
-    int n = value >= 0x1p-1022 && reads_back(text, value, 15) ? 15 : value >= 0x1p-1022 ? 16 : 1;
-    while (n != 15 && !reads_back(text, value, n)) n++;
+    int n = value >= 0x1p-1022 ? 15 : 1;
+    while (!reads_back(text, value, n)) n++;
     int n_digits = 0;
     const char *c = text;
     for (; *c != 'e'; c++)

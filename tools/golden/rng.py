@@ -14,8 +14,8 @@ SEEDS = [0, 1, 42, 2147483647, 2**32 + 5, 2**63 + 11]
 
 def words(seed, n):
     g = torch.Generator().manual_seed(seed)
-    # random_ over [0, 2^31) takes one word a value and drops its top bit (from 2^32 on it would take two)
-    return torch.empty(n, dtype=torch.int64).random_(0, 2**31, generator=g).tolist()
+    # the full range of int32 takes one word a value and drops its top bit
+    return torch.empty(n, dtype=torch.int32).random_(generator=g).tolist()
 
 
 def u64s(seed, n):
@@ -32,7 +32,7 @@ def uniforms(seed, n):
 def permutation(seed, n):
     g = torch.Generator().manual_seed(seed)
     p = torch.randperm(n, generator=g)
-    return p, torch.empty(1, dtype=torch.int64).random_(0, 2**31, generator=g).item()
+    return p, torch.empty(1, dtype=torch.int32).random_(generator=g).item()
 
 
 def c_list(values, suffix=""):
