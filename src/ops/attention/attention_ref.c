@@ -56,7 +56,8 @@ static void pair(const ag_attention_bwd_args *a, int64_t row, int64_t key, doubl
     *ds = *p * (dot(d_o, v, D) - dot(d_o, o, D));
 }
 
-void ag_attention_bwd_ref(const ag_attention_bwd_args *a, const ag_attention_unit *u, float *dk, float *dv, void *scratch)
+void ag_attention_bwd_ref(const ag_attention_bwd_args *a, const ag_attention_unit *u, float *dk, float *dv, int64_t pitch,
+                          void *scratch)
 {
     const int64_t H = a->q.dim[1], G = a->k.dim[1], D = a->q.dim[2], h0 = u->g * (H / G), h1 = h0 + H / G;
     double *x = scratch, *y = x + D, p, ds;
@@ -85,8 +86,8 @@ void ag_attention_bwd_ref(const ag_attention_bwd_args *a, const ag_attention_uni
                 }
             }
         for (int64_t d = 0; d < D; d++) {
-            dk[(j * G + u->g) * D + d] += (float)((double)a->scale * x[d]);
-            dv[(j * G + u->g) * D + d] += (float)y[d];
+            dk[j * pitch + d] += (float)((double)a->scale * x[d]);
+            dv[j * pitch + d] += (float)y[d];
         }
     }
 }
