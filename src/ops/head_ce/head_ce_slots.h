@@ -11,12 +11,12 @@ typedef void ag_head_ce_row_fn(const ag_head_ce_args *args, int64_t m, float *we
 typedef struct {
     float largest;       /* logit so far */
     float target_logit;
-    int32_t best;
+    int32_t best;        /* the first id with it */
     double others;       /* Σ exp(logit - largest) without the target */
 } ag_head_ce_row;
 
-/* One row's logits of a block of the vocabulary, ids [v0,v0+n): takes them into `row` and, where `dx` is given (C values that
- * earlier blocks summed), puts exp(logit - largest) in their place, 0 at the target, and rescales dx. */
+/* One row's logits of a block of the vocabulary, ids [v0,v0+n): takes them into `row`, and for backward puts exp(logit - largest)
+ * in their place, 0 at the target, and shrinks dx (C values that earlier blocks summed) by what `largest` grew. */
 typedef void ag_head_ce_block_fn(ag_head_ce_row *row, float *logits, int64_t v0, int64_t n, int32_t target, bool want_best,
                                  float *dx, int64_t C);
 /* dx = from_others·dx + from_target·w */
