@@ -69,11 +69,12 @@ void ag_adapter_draw(ag_adapter *adapter, uint64_t seed)
         const ag_adapter_pair *p = &adapter->pairs[i];
         const int64_t n_a = p->R * p->K, n_b = p->N * p->R;
         for (int64_t k = 0; k < n_a + n_b; k++) ag_mt19937_u32(&mt);
-        /* torch: gain sqrt(2/(1+5)) over sqrt(fan_in), times sqrt 3, in double; then from + u·(to - from) in float */
+        /* torch: gain sqrt(2/(1+5)) over sqrt(fan_in), times sqrt 3, in double; then from + u·(to - from) in float,
+         * which torch's build contracts to one FMA */
         const double bound = sqrt(3.0) * (sqrt(2.0 / (1 + 5.0)) / sqrt((double)p->K));
         const float from = (float)-bound, to = (float)bound;
         float *a = adapter->params + p->a;
-        for (int64_t k = 0; k < n_a; k++) a[k] = ag_mt19937_uniform_f32(&mt) * (to - from) + from;
+        for (int64_t k = 0; k < n_a; k++) a[k] = fmaf(ag_mt19937_uniform_f32(&mt), to - from, from);
         memset(adapter->params + p->b, 0, (size_t)n_b * sizeof(float));
     }
 }

@@ -162,9 +162,10 @@ static ag_status read_tensor(ag_gguf *g, ag_gguf_tensor *t, uint64_t *offset, cu
     if (!ag_ggml_type_name(t->type)) return AG_OK; /* its size is known when the next one's place is */
     uint64_t bytes = ag_ggml_bytes(t->type, (uint64_t)t->ne[0], n_weights);
     if (bytes == 0 && n_weights != 0)
-        return ag_fail(err, AG_E_FORMAT,
-                       "%s: tensor '%s' (%s) has rows of %lld weights, which are no whole blocks; the file is damaged", g->path,
-                       t->name, ag_ggml_type_name(t->type), (long long)t->ne[0]);
+        return ag_fail(
+            err, AG_E_FORMAT,
+            "%s: tensor '%s' (%s) has rows of %lld weights, which are no whole blocks, or too many rows; the file is damaged",
+            g->path, t->name, ag_ggml_type_name(t->type), (long long)t->ne[0]);
     t->bytes = (size_t)bytes;
     return AG_OK;
 }

@@ -15,7 +15,6 @@
 #define AG_TRAIN_CONFIG_H
 
 #include "adapter/targets.h"
-#include "adapter/targets.h"
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/status.h"

@@ -1,0 +1,175 @@
+/* adapter_config.json: which keys are followed, which change nothing at inference, and which must be empty. */
+#include "adapter/peft_io.h"
+
+#include "base/fs.h"
+#include "base/json.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CONFIG_MAX_BYTES = 1 << 20, MAX_TARGETS = 4096 };
+
+/* Keys that are read, and keys that only say how the adapter came to be or how PEFT should behave. */
+static const char *const known_keys[] = {
+    "peft_type", "task_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "target_modules", "base_model_name_or_path", "revision",
+    "bias", "init_lora_weights", "auto_mapping", "corda_config", "ensure_weight_tying", "eva_config", "inference_mode", "layers_pattern",
+    "loftq_config", "lora_ga_config", "megatron_config", "megatron_core", "peft_version", "qalora_group_size", "runtime_config",
+};
+
+static bool is_known(const char *key)
+{
+    for (size_t i = 0; i < sizeof known_keys / sizeof *known_keys; i++)
+        if (strcmp(known_keys[i], key) == 0) return true;
+    return false;
+}
+
+static bool is_empty(const json_t *value)
+{
+    return json_is_null(value) || json_is_false(value) || (json_is_object(value) && json_object_size(value) == 0) ||
+           (json_is_array(value) && json_array_size(value) == 0);
+}
+
+/* Every other key, of PEFT's or not, may only stand there without effect. */
+static ag_status refuse_what_is_not_followed(const json_t *root, const char *name, ag_err *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)root, key, value)
+        if (!is_known(key) && !is_empty(value))
+            return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' is set, which this version cannot follow; the adapter would compute "
+                           "something else without it", name, key);
+    return AG_OK;
+}
+
+/* The ways of initializing that leave the base model as it is; PiSSA, OLoRA, CorDA and LoftQ change it. */
+static ag_status check_init(const json_t *root, const char *name, ag_err *err)
+{
+    const json_t *init = json_object_get(root, "init_lora_weights");
+    if (!init || json_is_null(init) || json_is_boolean(init)) return AG_OK;
+    static const char *const harmless[] = {"gaussian", "eva", "orthogonal"};
+    const char *text = json_is_string(init) ? json_string_value(init) : "";
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
+        if (strcmp(text, harmless[i]) == 0) return AG_OK;
+    return ag_fail(err, AG_E_UNSUPPORTED, "%s: 'init_lora_weights' is '%s', which changes the base model's own weights; save the adapter "
+                   "as a plain LoRA first", name, text);
+}
+
+static ag_status check_word(const json_t *root, const char *key, const char *expected, bool needed, const char *name, ag_err *err)
+{
+    const char *text = NULL;
+    AG_TRY(ag_json_get_string(root, key, &text, name, err));
+    if (text ? strcmp(text, expected) == 0 : !needed) return AG_OK;
+    return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' is '%s'; only '%s' is supported", name, key, text ? text : "missing", expected);
+}
+
+static ag_status read_targets(ag_lora_config *lora, const json_t *root, const char *name, ag_arena *arena, ag_err *err)
+{
+    const json_t *targets = json_object_get(root, "target_modules");
+    if (json_is_string(targets) && json_string_length(targets) > 0) {
+        lora->pattern = ag_arena_strdup(arena, json_string_value(targets));
+        return AG_OK;
+    }
+    const size_t n = json_array_size(targets);
+    if (n == 0 || n > MAX_TARGETS)
+        return ag_fail(err, AG_E_FORMAT, "%s: 'target_modules' must be a list of module names or a pattern", name);
+    const char **names = ag_arena_array(arena, n, sizeof *names);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *item = json_array_get(targets, i);
+        if (!json_is_string(item) || json_string_length(item) == 0)
+            return ag_fail(err, AG_E_FORMAT, "%s: item %zu of 'target_modules' is not a module's name", name, i);
+        names[i] = ag_arena_strdup(arena, json_string_value(item));
+    }
+    lora->targets = names;
+    lora->n_targets = n;
+    return AG_OK;
+}
+
+static ag_status read_config(ag_peft_config *out, const json_t *root, const char *name, ag_arena *arena, ag_err *err)
+{
+    if (!json_is_object(root)) return ag_fail(err, AG_E_FORMAT, "%s: the file must hold a JSON object", name);
+    ag_peft_config c = {.lora = {.r = 8, .alpha = 8}}; /* PEFT's defaults */
+    AG_TRY(check_word(root, "peft_type", "LORA", true, name, err));
+    AG_TRY(check_word(root, "task_type", "CAUSAL_LM", false, name, err));
+    AG_TRY(check_word(root, "bias", "none", false, name, err));
+    AG_TRY(check_init(root, name, err));
+    AG_TRY(refuse_what_is_not_followed(root, name, err));
+    AG_TRY(ag_json_get_int(root, "r", 1, INT32_MAX, &c.lora.r, name, err));
+    AG_TRY(ag_json_get_double(root, "lora_alpha", &c.lora.alpha, name, err));
+    AG_TRY(ag_json_get_double(root, "lora_dropout", &c.lora.dropout, name, err));
+    AG_TRY(ag_json_get_bool(root, "use_rslora", &c.lora.rslora, name, err));
+    AG_TRY(read_targets(&c.lora, root, name, arena, err));
+    AG_TRY(ag_json_get_string(root, "base_model_name_or_path", &c.base_model, name, err));
+    AG_TRY(ag_json_get_string(root, "revision", &c.revision, name, err));
+    if (c.base_model) c.base_model = ag_arena_strdup(arena, c.base_model);
+    if (c.revision) c.revision = ag_arena_strdup(arena, c.revision);
+    *out = c;
+    return AG_OK;
+}
+
+ag_status ag_peft_config_parse(ag_peft_config *out, const char *bytes, size_t n, const char *name, ag_arena *arena, ag_err *err)
+{
+    json_t *root;
+    AG_TRY(ag_json_parse(&root, bytes, n, name, err));
+    const ag_status status = read_config(out, root, name, arena, err);
+    ag_json_free(&root);
+    return status;
+}
+
+ag_status ag_peft_config_load(ag_peft_config *out, const char *dir, ag_arena *arena, ag_err *err)
+{
+    const char *path = ag_path_join(arena, dir, AG_PEFT_CONFIG_FILE);
+    if (!ag_path_is_file(path))
+        return ag_fail(err, AG_E_NOT_FOUND, "%s is no adapter: it has no %s", dir, AG_PEFT_CONFIG_FILE);
+    char *text;
+    size_t n;
+    AG_TRY(ag_file_read(&text, &n, path, CONFIG_MAX_BYTES, arena, err));
+    return ag_peft_config_parse(out, text, n, path, arena, err);
+}
+
+static int bytewise(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+/* Keys as PEFT has written them since 0.8; an older or newer one warns of none. */
+void ag_peft_config_write(ag_str *out, const ag_lora_config *lora, const char *base_model, const char *revision)
+{
+    ag_json_writer w = {.out = out, .indent = 2};
+    ag_jw_object(&w, NULL);
+    ag_jw_object(&w, "alpha_pattern");
+    ag_jw_end(&w);
+    ag_jw_null(&w, "auto_mapping");
+    ag_jw_string(&w, "base_model_name_or_path", base_model);
+    ag_jw_string(&w, "bias", "none");
+    ag_jw_bool(&w, "fan_in_fan_out", false);
+    ag_jw_bool(&w, "inference_mode", true);
+    ag_jw_bool(&w, "init_lora_weights", true);
+    ag_jw_null(&w, "layers_pattern");
+    ag_jw_null(&w, "layers_to_transform");
+    if (lora->alpha == nearbyint(lora->alpha) && fabs(lora->alpha) < 0x1p53)
+        ag_jw_int(&w, "lora_alpha", (int64_t)lora->alpha);
+    else
+        ag_jw_double(&w, "lora_alpha", lora->alpha);
+    ag_jw_double(&w, "lora_dropout", lora->dropout);
+    ag_jw_null(&w, "modules_to_save");
+    ag_jw_string(&w, "peft_type", "LORA");
+    ag_jw_int(&w, "r", lora->r);
+    ag_jw_object(&w, "rank_pattern");
+    ag_jw_end(&w);
+    ag_jw_string(&w, "revision", revision);
+    if (lora->pattern) {
+        ag_jw_string(&w, "target_modules", lora->pattern);
+    } else {
+        ag_arena scratch = {0};
+        const char **names = ag_arena_array(&scratch, lora->n_targets, sizeof *names);
+        for (size_t i = 0; i < lora->n_targets; i++) names[i] = lora->targets[i];
+        qsort(names, lora->n_targets, sizeof *names, bytewise);
+        ag_jw_array(&w, "target_modules");
+        for (size_t i = 0; i < lora->n_targets; i++)
+            if (i == 0 || strcmp(names[i], names[i - 1]) != 0) ag_jw_string(&w, NULL, names[i]);
+        ag_jw_end(&w);
+        ag_arena_free(&scratch);
+    }
+    ag_jw_string(&w, "task_type", "CAUSAL_LM");
+    ag_jw_bool(&w, "use_dora", false);
+    ag_jw_bool(&w, "use_rslora", lora->rslora);
+    ag_jw_end(&w);
+}
