@@ -15,6 +15,9 @@ void ag_linear_use(ag_linear_slots *slots, ag_cpu_level level)
     AG_USE_SIMD(kernels, ag_linear_kernels, level);
     if (kernels)
         for (int compute = 0; compute < 2; compute++) slots->kernel[compute] = &kernels[compute];
+#if defined(__x86_64__)
+    if (level >= AG_CPU_AVX512 && ag_cpu_has_avx512_bf16()) slots->kernel[AG_COMPUTE_BF16] = &ag_linear_kernel_avx512bf16;
+#endif
 }
 
 size_t ag_linear_scratch_bytes(const ag_backend *be, int64_t T, int64_t K, int64_t N)

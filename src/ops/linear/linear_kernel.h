@@ -60,11 +60,18 @@ typedef void ag_linear_decode_fn(float *out, int64_t stride, const ag_weight *w,
                                  int64_t n_cols);
 ag_linear_decode_fn ag_linear_decode_neon, ag_linear_decode_avx2, ag_linear_decode_avx512;
 
+/* Panels of pairs for bf16 products, [depth/2][AG_LINEAR_COLS][2]: what VDPBF16PS and a tile's B operand read. depth_step: 2 or 32. */
+void ag_linear_pack_pairs_fwd(void *panel, const ag_weight *w, int64_t n0, int n_cols, int64_t k0, int64_t k1, int depth_step);
+void ag_linear_pack_pairs_bwd(void *panel, const ag_weight *w, int64_t k0, int n_cols, int64_t n0, int64_t n1, int depth_step);
+
 typedef void ag_linear_few_fn(const ag_linear_fwd_args *args, const void *x, int i, int64_t n0, int64_t n1);
 ag_linear_few_fn ag_linear_few_f32_neon, ag_linear_few_f32_avx2, ag_linear_few_f32_avx512;
 ag_linear_few_fn ag_linear_few_round_neon, ag_linear_few_round_avx2, ag_linear_few_round_avx512;
 void ag_linear_few_x_round_neon(void *out, const float *x, int64_t n);
 void ag_linear_few_x_round_avx2(void *out, const float *x, int64_t n);
 void ag_linear_few_x_round_avx512(void *out, const float *x, int64_t n);
+/* x as bf16. */
+ag_linear_few_fn ag_linear_few_avx512bf16;
+void ag_linear_few_x_avx512bf16(void *out, const float *x, int64_t n);
 
 #endif
