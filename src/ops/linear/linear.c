@@ -17,6 +17,7 @@ void ag_linear_use(ag_linear_slots *slots, ag_cpu_level level)
         for (int compute = 0; compute < 2; compute++) slots->kernel[compute] = &kernels[compute];
 #if defined(__x86_64__)
     if (level >= AG_CPU_AVX512 && ag_cpu_has_avx512_bf16()) slots->kernel[AG_COMPUTE_BF16] = &ag_linear_kernel_avx512bf16;
+    if (level >= AG_CPU_AMX) slots->kernel[AG_COMPUTE_BF16] = &ag_linear_kernel_amx;
 #endif
 }
 

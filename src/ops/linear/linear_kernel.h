@@ -64,6 +64,9 @@ ag_linear_decode_fn ag_linear_decode_neon, ag_linear_decode_avx2, ag_linear_deco
 void ag_linear_pack_pairs_fwd(void *panel, const ag_weight *w, int64_t n0, int n_cols, int64_t k0, int64_t k1, int depth_step);
 void ag_linear_pack_pairs_bwd(void *panel, const ag_weight *w, int64_t k0, int n_cols, int64_t n0, int64_t n1, int depth_step);
 
+/* A as bf16 tiles: [depth/32][n_packed/16][16][32], rows from n_rows on and depth filled up with zeros. */
+void ag_linear_pack_tiles(void *out, const float *a, int64_t stride, int64_t n_rows, int n_packed, int64_t depth);
+
 typedef void ag_linear_few_fn(const ag_linear_fwd_args *args, const void *x, int i, int64_t n0, int64_t n1);
 ag_linear_few_fn ag_linear_few_f32_neon, ag_linear_few_f32_avx2, ag_linear_few_f32_avx512;
 ag_linear_few_fn ag_linear_few_round_neon, ag_linear_few_round_avx2, ag_linear_few_round_avx512;

@@ -96,3 +96,18 @@ void ag_linear_pack_pairs_bwd(void *panel, const ag_weight *w, int64_t k0, int n
     const int64_t pairs = (n1 - n0 + 1) / 2, padded = (n1 - n0 + depth_step - 1) / depth_step * depth_step / 2;
     memset(out + pairs * ROW_VALUES, 0, (size_t)(padded - pairs) * ROW_VALUES * sizeof *out);
 }
+
+void ag_linear_pack_tiles(void *out, const float *a, int64_t stride, int64_t n_rows, int n_packed, int64_t depth)
+{
+    uint16_t *to = out;
+    for (int64_t d = 0; d < depth; d += CHUNK) {
+        const int64_t n = depth - d;
+        for (int64_t r = 0; r < n_packed; r++, to += CHUNK) {
+            const float *x = a + r * stride + d;
+            if (r >= n_rows)
+                _mm512_storeu_si512(to, _mm512_setzero_si512());
+            else
+                _mm512_storeu_si512(to, to_bf16(vf_load_n(x, n), n > 16 ? vf_load_n(x + 16, n - 16) : vf_zero()));
+        }
+    }
+}
