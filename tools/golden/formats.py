@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Goldens of the file formats and of what a config means. Writes tests/golden/{gguf,safetensors,description}/ (run from the root).
 
-    python3 tools/golden/formats.py      # needs torch, transformers >= 5, gguf, safetensors; last run with 2.15.0, 5.24.0, 0.19, 0.8
+    python3 tools/golden/formats.py      # needs torch, transformers >= 5, gguf, safetensors, bitsandbytes; last run with 2.15.0, 5.24.0, 0.19, 0.8, 0.50.2
 
 gguf/<model>/                a tiny Hugging Face model (bf16, random weights) as save_pretrained writes it
+gguf/tiny-nf4/               the first of them in NF4 with double quantization, by bitsandbytes
 gguf/<model>.<type>.gguf     the same model by the gguf package, rows of q and k permuted where llama.cpp's converter does so
                              (transformers' own GGUF reader must give back the weights, which is asserted here)
 safetensors/library.safetensors   a file of many dtypes by the format's own library
@@ -21,7 +22,7 @@ import torch
 import transformers
 from gguf.quants import quantize
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
 
 transformers.utils.logging.disable_progress_bar()
 OUT = pathlib.Path("tests/golden")
@@ -138,6 +139,9 @@ def models():
             for key, p in model.state_dict().items():
                 assert torch.equal(back[key], p.float()), key
         if name == "tiny":
+            q = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16)
+            AutoModelForCausalLM.from_pretrained(out / name, dtype=torch.bfloat16, quantization_config=q, device_map="cpu").save_pretrained(out / "tiny-nf4")
+            (out / "tiny-nf4" / "generation_config.json").unlink(missing_ok=True)
             (out / name / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 2, 9]}) + "\n")
         else:
             (out / name / "generation_config.json").unlink(missing_ok=True)

@@ -1,0 +1,148 @@
+/* What has to be made while loading, in one block: f32 vectors, NF4 codes and scales, copies of data at bad addresses. The
+ * placing code runs twice (see ag_layout): first for the size, then for the places. */
+#include "model/model_internal.h"
+
+#include <string.h>
+
+static size_t alignment_of(ag_weight_type type)
+{
+    return type == AG_W_F32 ? sizeof(float) : type == AG_W_F16 || type == AG_W_BF16 ? sizeof(uint16_t) : 1;
+}
+
+/* Blocks of GGUF types begin with f16 numbers, but their decoders take them apart bytewise. */
+static bool needs_copy(const ag_weight *w) { return (uintptr_t)w->data % alignment_of(w->type) != 0; }
+
+static bool to_quantize(const ag_model *m, const ag_found *f, const ag_model_options *options)
+{
+    return options->quantize_nf4 && m->source == AG_SOURCE_HF && !m->d.is_bnb_nf4 && f->w.type != AG_W_NF4;
+}
+
+static const float *place_vector(ag_layout *at, const ag_found *f)
+{
+    return f->name ? ag_layout_place(at, (size_t)f->w.N * sizeof(float)) : NULL;
+}
+
+static void place_matrix(ag_weight *to, ag_layout *at, const ag_found *f)
+{
+    *to = f->w;
+    if (needs_copy(&f->w)) to->data = ag_layout_place(at, ag_weight_bytes(&f->w));
+}
+
+static void place_nf4(ag_weight *to, ag_layout *at, const ag_found *f, bool double_quant)
+{
+    const int64_t n = f->w.N * f->w.K, n_blocks = (n + AG_NF4_BLOCK - 1) / AG_NF4_BLOCK;
+    *to = (ag_weight){.type = AG_W_NF4, .N = f->w.N, .K = f->w.K, .data = ag_layout_place(at, (size_t)((n + 1) / 2))};
+    if (double_quant) {
+        to->absmax_q = ag_layout_place(at, (size_t)n_blocks);
+        to->nested_absmax =
+            ag_layout_place(at, (size_t)((n_blocks + AG_NF4_NESTED_BLOCK - 1) / AG_NF4_NESTED_BLOCK) * sizeof(float));
+    } else {
+        to->absmax = ag_layout_place(at, (size_t)n_blocks * sizeof(float));
+    }
+}
+
+static void place_all(ag_model *m, ag_layout *at, const ag_found_model *found, const ag_model_options *options)
+{
+    place_matrix(&m->embed, at, &found->embed);
+    if (found->head.name)
+        place_matrix(&m->head, at, &found->head);
+    else
+        m->head = m->embed;
+    m->final_norm = place_vector(at, &found->final_norm);
+    for (int64_t l = 0; l < m->d.L; l++) {
+        const ag_found_layer *from = &found->layers[l];
+        ag_layer *to = &m->layers[l];
+        to->attn_norm = place_vector(at, &from->attn_norm);
+        to->ffn_norm = place_vector(at, &from->ffn_norm);
+        for (int p = 0; p < AG_N_PROJ; p++) {
+            if (to_quantize(m, &from->proj[p], options))
+                place_nf4(&to->proj[p], at, &from->proj[p], options->double_quant);
+            else
+                place_matrix(&to->proj[p], at, &from->proj[p]);
+            to->bias[p] = place_vector(at, &from->bias[p]);
+        }
+    }
+}
+
+/* The places are const for the model's users; here they are being made. */
+static void fill_vector(const float *to, const ag_found *f)
+{
+    for (int64_t i = 0; f->name && i < f->w.N; i++) ag_weight_row((float *)to + i, &f->w, i, 0, 1);
+}
+
+static void fill_copy(const ag_weight *to, const ag_found *f)
+{
+    if (to->data != f->w.data) memcpy((void *)to->data, f->w.data, ag_weight_bytes(&f->w));
+}
+
+static ag_status fill_layer(ag_model *m, int64_t l, const ag_found_model *found, const ag_model_options *options, ag_err *err)
+{
+    const ag_found_layer *from = &found->layers[l];
+    ag_layer *to = &m->layers[l];
+    ag_weight *weights[AG_N_PROJ];
+    const ag_found *sources[AG_N_PROJ];
+    int n = 0;
+    fill_vector(to->attn_norm, &from->attn_norm);
+    fill_vector(to->ffn_norm, &from->ffn_norm);
+    for (int p = 0; p < AG_N_PROJ; p++) {
+        fill_vector(to->bias[p], &from->bias[p]);
+        if (!to_quantize(m, &from->proj[p], options)) {
+            fill_copy(&to->proj[p], &from->proj[p]);
+            continue;
+        }
+        weights[n] = &to->proj[p];
+        sources[n++] = &from->proj[p];
+    }
+    return ag_model_quantize_nf4(weights, sources, n, options->double_quant, options->n_threads, err);
+}
+
+static ag_status check_all_finite(const ag_model *m, const ag_found_model *found, int n_threads, ag_err *err)
+{
+    AG_TRY(ag_model_check_finite(&found->embed, n_threads, err));
+    AG_TRY(ag_model_check_finite(&found->head, n_threads, err));
+    AG_TRY(ag_model_check_finite(&found->final_norm, n_threads, err));
+    for (int64_t l = 0; l < m->d.L; l++) {
+        const ag_found_layer *layer = &found->layers[l];
+        AG_TRY(ag_model_check_finite(&layer->attn_norm, n_threads, err));
+        AG_TRY(ag_model_check_finite(&layer->ffn_norm, n_threads, err));
+        for (int p = 0; p < AG_N_PROJ; p++) {
+            AG_TRY(ag_model_check_finite(&layer->proj[p], n_threads, err));
+            AG_TRY(ag_model_check_finite(&layer->bias[p], n_threads, err));
+        }
+    }
+    return AG_OK;
+}
+
+static void count_bytes(ag_model *m)
+{
+    const ag_description *d = &m->d;
+    m->made_bytes = m->owned->made_bytes;
+    m->weight_bytes = ag_weight_bytes(&m->embed) + (d->tied ? 0 : ag_weight_bytes(&m->head)) + (size_t)d->C * sizeof(float);
+    for (int64_t l = 0; l < d->L; l++) {
+        m->weight_bytes += 2 * (size_t)d->C * sizeof(float);
+        for (int p = 0; p < AG_N_PROJ; p++) {
+            const ag_weight *w = &m->layers[l].proj[p];
+            m->weight_bytes += ag_weight_bytes(w) + (m->layers[l].bias[p] ? (size_t)w->N * sizeof(float) : 0);
+        }
+    }
+}
+
+ag_status ag_model_make(ag_model *m, const ag_found_model *found, const ag_model_options *options, ag_err *err)
+{
+    struct ag_model_owned *own = m->owned;
+    ag_layout at = {0};
+    if (options->check_finite) AG_TRY(check_all_finite(m, found, options->n_threads, err));
+    m->layers = ag_arena_array(&own->arena, (size_t)m->d.L, sizeof *m->layers);
+    place_all(m, &at, found, options);
+    AG_TRY(ag_pages_alloc(&own->made, at.bytes, "the weights made while loading", err));
+    own->made_bytes = at.bytes;
+    at = (ag_layout){.base = own->made};
+    place_all(m, &at, found, options);
+    fill_copy(&m->embed, &found->embed);
+    if (found->head.name) fill_copy(&m->head, &found->head);
+    fill_vector(m->final_norm, &found->final_norm);
+    for (int64_t l = 0; l < m->d.L; l++) AG_TRY(fill_layer(m, l, found, options, err));
+    if (to_quantize(m, &found->layers[0].proj[0], options)) m->quantization = options->double_quant ? "nf4 (double)" : "nf4";
+    count_bytes(m);
+    return AG_OK;
+}
