@@ -102,8 +102,8 @@ int main(int argc, char **argv)
     ag_err err;
     ag_backend be = check_backend(o.level, o.n_threads);
     double peak;
-    if (ag_linear_peak(&peak, &be, o.compute, &err)) fail_msg("%s", err.text);
-    printf("%s, %s, %d threads: dense %.1f GFLOP/s", ag_cpu_name(), ag_cpu_level_name(o.level), o.n_threads, peak);
+    if (ag_linear_peak(&peak, &be, AG_COMPUTE_F32, &err)) fail_msg("%s", err.text);
+    printf("%s, %s, %d threads: dense f32 %.1f GFLOP/s", ag_cpu_name(), ag_cpu_level_name(o.level), o.n_threads, peak);
     if (o.decode) printf(", read bandwidth %.1f GB/s", read_bandwidth(o.n_threads));
     printf("\n");
     if (o.decode) {

@@ -10,6 +10,9 @@ static inline double tolerance_f32_sum(double n) { return 6e-8 * (8 + sqrt(n)); 
 /* Attention: sums of n terms, and e^score: an error of half an ulp of the score is a relative error of the probability, and
  * comes twice, from the score and from the stored lse. */
 static inline double tolerance_attention_f32(double n, double largest_score) { return tolerance_f32_sum(n) + 4 * 6e-8 * largest_score; }
+/* The same with operands rounded to bf16, each off by 2^-9 at most: both of the last product, and in the exponent by as much of a
+ * score. */
+static inline double tolerance_attention_bf16(double largest_score) { return 0x1p-9 * (2 + largest_score); }
 /* Element-wise formulas with an exponential of 2 ulp. */
 static const double TOLERANCE_F32_ELEMENT = 1e-6;
 

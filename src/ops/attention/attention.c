@@ -18,12 +18,20 @@ enum {
 
 void ag_attention_use(ag_attention_slots *slots, ag_cpu_level level)
 {
-    *slots = (ag_attention_slots){.fwd = ag_attention_fwd_ref, .bwd = ag_attention_bwd_ref,
-                                  .worker_bytes = ag_attention_worker_bytes_ref, .whole = true};
-    AG_USE_SIMD(slots->fwd, ag_attention_fwd, level);
-    AG_USE_SIMD(slots->bwd, ag_attention_bwd, level);
-    AG_USE_SIMD(slots->worker_bytes, ag_attention_worker_bytes, level);
-    slots->whole = slots->fwd == ag_attention_fwd_ref;
+    ag_attention_kernels kernels = {.fwd = ag_attention_fwd_ref, .bwd = ag_attention_bwd_ref, .worker_bytes = ag_attention_worker_bytes_ref};
+    AG_USE_SIMD(kernels.fwd, ag_attention_fwd, level);
+    AG_USE_SIMD(kernels.bwd, ag_attention_bwd, level);
+    AG_USE_SIMD(kernels.worker_bytes, ag_attention_worker_bytes, level);
+    if (kernels.fwd != ag_attention_fwd_ref) kernels.block_tokens = ag_attention_block_tokens;
+    slots->by_compute[AG_COMPUTE_F32] = slots->by_compute[AG_COMPUTE_BF16] = kernels;
+#if defined(__x86_64__)
+    const ag_attention_kernels matrix = {ag_attention_fwd_amx, ag_attention_bwd_amx, ag_attention_pairs_worker_bytes,
+                                         ag_attention_pairs_block_tokens};
+    const ag_attention_kernels pairs = {ag_attention_fwd_avx512bf16, ag_attention_bwd_avx512bf16, ag_attention_pairs_worker_bytes,
+                                        ag_attention_pairs_block_tokens};
+    if (level >= AG_CPU_AMX) slots->by_compute[AG_COMPUTE_BF16] = matrix;
+    else if (level >= AG_CPU_AVX512 && ag_cpu_has_avx512_bf16()) slots->by_compute[AG_COMPUTE_BF16] = pairs;
+#endif
 }
 
 static int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -33,7 +41,8 @@ static size_t align64(size_t n) { return (n + 63) & ~(size_t)63; }
 
 /* What all dealing needs to know of a call. */
 typedef struct {
-    bool whole;
+    const ag_attention_kernels *kernels, *split; /* split: for units with `part` */
+    bool whole, no_splits;
     int64_t H, G, D, window;
     int64_t block; /* tokens */
     const ag_attention_span *spans;
@@ -64,7 +73,7 @@ static int64_t split_keys(int64_t n_keys) { return max_of(SPLIT_KEYS, ceil_div(c
 static int64_t splits(const call *c, const ag_attention_span *s)
 {
     const int64_t n_keys = s->n_kv - ag_attention_keys_first(s, c->window, 0);
-    return c->whole || s->n_q > SPLIT_QUERIES ? 1 : ceil_div(n_keys, split_keys(n_keys));
+    return c->whole || c->no_splits || s->n_q > SPLIT_QUERIES ? 1 : ceil_div(n_keys, split_keys(n_keys));
 }
 
 static int64_t forward_floats(const call *c, const ag_attention_span *s)
@@ -83,19 +92,30 @@ static int64_t parts_floats(const call *c, int64_t T, int64_t longest)
     return most;
 }
 
-static call call_of(const ag_backend *be, int64_t T, int64_t longest, int64_t H, int64_t G, int64_t D)
+static call call_of(const ag_backend *be, ag_compute compute, int64_t T, int64_t longest, int64_t H, int64_t G, int64_t D)
 {
-    call c = {.whole = be->attention.whole, .H = H, .G = G, .D = D, .block = ag_attention_block_tokens(H / G, D)};
-    c.worker_bytes = align64(be->attention.worker_bytes(longest, H, G, D));
+    const ag_attention_kernels *all = be->attention.by_compute;
+    call c = {.kernels = &all[compute], .split = &all[AG_COMPUTE_F32], .H = H, .G = G, .D = D, .whole = !all[compute].block_tokens};
+    for (int i = 0; i < 2; i++) {
+        const size_t bytes = align64(all[i].worker_bytes(longest, H, G, D));
+        if (bytes > c.worker_bytes) c.worker_bytes = bytes;
+    }
+    if (!c.whole) c.block = c.kernels->block_tokens(H / G, D);
     c.workers = be->scratch.data;
     c.parts_floats = parts_floats(&c, T, longest);
     return c;
 }
 
+static size_t scratch_bytes(const ag_backend *be, const call *c)
+{
+    return (size_t)be->n_threads * c->worker_bytes + align64((size_t)c->parts_floats * sizeof(float));
+}
+
 size_t ag_attention_scratch_bytes(const ag_backend *be, int64_t T, int64_t longest, int64_t H, int64_t G, int64_t D)
 {
-    const call c = call_of(be, T, longest, H, G, D);
-    return (size_t)be->n_threads * c.worker_bytes + align64((size_t)c.parts_floats * sizeof(float));
+    const call f32 = call_of(be, AG_COMPUTE_F32, T, longest, H, G, D), bf16 = call_of(be, AG_COMPUTE_BF16, T, longest, H, G, D);
+    const size_t a = scratch_bytes(be, &f32), b = scratch_bytes(be, &bf16);
+    return a > b ? a : b;
 }
 
 /* ---- checks --------------------------------------------------------------------------------------------------------- */
@@ -145,11 +165,11 @@ static void zero_gaps(ag_tensor t, const ag_attention_span *spans, int64_t n_spa
 }
 
 /* Completes a call whose shapes were checked. */
-static call call_begin(const ag_backend *be, int64_t T, int64_t longest, ag_tensor q, ag_tensor k, const ag_attention_span *spans,
+static call call_begin(const ag_backend *be, ag_compute compute, int64_t T, int64_t longest, ag_tensor q, ag_tensor k, const ag_attention_span *spans,
                        int64_t n_spans, int64_t window)
 {
-    call c = call_of(be, T, longest, q.dim[1], k.dim[1], q.dim[2]);
-    AG_ASSERT(be->scratch.bytes >= (size_t)be->n_threads * c.worker_bytes + (size_t)c.parts_floats * sizeof(float));
+    call c = call_of(be, compute, T, longest, q.dim[1], k.dim[1], q.dim[2]);
+    AG_ASSERT(be->scratch.bytes >= scratch_bytes(be, &c));
     c.spans = spans;
     c.n_spans = n_spans;
     c.window = window;
@@ -185,7 +205,7 @@ static int64_t forward_units(const call *c, const ag_attention_span *s)
     return n > 1 ? n : c->whole ? c->G : ceil_div(s->n_q, c->block) * c->G;
 }
 
-static void forward_unit(const ag_backend *be, const call *c, const ag_attention_fwd_args *a, int64_t at, int64_t i)
+static void forward_unit(const call *c, const ag_attention_fwd_args *a, int64_t at, int64_t i)
 {
     float *parts;
     i = locate(c, &at, i, &parts, forward_units, forward_floats);
@@ -196,7 +216,7 @@ static void forward_unit(const ag_backend *be, const call *c, const ag_attention
         u.part = parts + i * s->n_q * c->H * (c->D + 2);
         u.j0 = first + i * n;
         u.j1 = min_of(u.j0 + n, s->n_kv);
-        for (u.g = 0; u.g < c->G; u.g++) be->attention.fwd(a, &u, worker_scratch(c));
+        for (u.g = 0; u.g < c->G; u.g++) c->split->fwd(a, &u, worker_scratch(c));
         return;
     }
     if (!c->whole) { /* the last block sees most keys: begin with it */
@@ -204,7 +224,7 @@ static void forward_unit(const ag_backend *be, const call *c, const ag_attention
         u.t1 = min_of(u.t0 + c->block, s->n_q);
     }
     u.g = i % c->G;
-    be->attention.fwd(a, &u, worker_scratch(c));
+    c->kernels->fwd(a, &u, worker_scratch(c));
 }
 
 static int64_t forward_joins(const call *c, const ag_attention_span *s) { return splits(c, s) > 1 ? s->n_q * c->H : 0; }
@@ -239,7 +259,9 @@ ag_status ag_attention_fwd(const ag_backend *be, const ag_attention_fwd_args *a,
     AG_TRY(check_spans(a->spans, a->n_spans, T, a->k.dim[0], false, &longest, err));
     zero_gaps(a->o, a->spans, a->n_spans, H * D);
     zero_gaps(a->lse, a->spans, a->n_spans, H);
-    const call c = call_begin(be, T, longest, a->q, a->k, a->spans, a->n_spans, a->window);
+    call c = call_begin(be, a->compute, T, longest, a->q, a->k, a->spans, a->n_spans, a->window);
+    /* Splits multiply in f32. Where lse is for a backward of rounded products, forward must be of the same. */
+    c.no_splits = a->lse.data && c.kernels->fwd != c.split->fwd;
     for (int64_t at = 0, end; at < c.n_spans; at = end) {
         end = wave_end(&c, at, forward_floats);
         int64_t n_units = 0, n_joins = 0;
@@ -250,7 +272,7 @@ ag_status ag_attention_fwd(const ag_backend *be, const ag_attention_fwd_args *a,
 #pragma omp parallel num_threads(be->n_threads)
         {
 #pragma omp for schedule(dynamic, 1)
-            for (int64_t i = 0; i < n_units; i++) forward_unit(be, &c, a, at, i);
+            for (int64_t i = 0; i < n_units; i++) forward_unit(&c, a, at, i);
 #pragma omp for schedule(static)
             for (int64_t i = 0; i < n_joins; i++) forward_join(&c, a, at, i);
         }
@@ -270,7 +292,7 @@ static float *chunk_part(const call *c, const ag_attention_span *s, float *parts
     return parts + 2 * c->D * (c->G * before + g * (s->n_kv - s->n_q + (i + 1) * chunk));
 }
 
-static void backward_unit(const ag_backend *be, const call *c, const ag_attention_bwd_args *a, int64_t at, int64_t i)
+static void backward_unit(const call *c, const ag_attention_bwd_args *a, int64_t at, int64_t i)
 {
     float *parts;
     i = locate(c, &at, i, &parts, backward_units, backward_span_floats);
@@ -279,13 +301,13 @@ static void backward_unit(const ag_backend *be, const call *c, const ag_attentio
     const ag_attention_unit u = {.span = s, .g = i % c->G, .t0 = which * chunk, .t1 = min_of((which + 1) * chunk, s->n_q)};
     if (which == n - 1) {
         const int64_t first = (s->kv0 * c->G + u.g) * D;
-        be->attention.bwd(a, &u, (float *)a->dk.data + first, (float *)a->dv.data + first, c->G * D, worker_scratch(c));
+        c->kernels->bwd(a, &u, (float *)a->dk.data + first, (float *)a->dv.data + first, c->G * D, worker_scratch(c));
         return;
     }
     const int64_t end = ag_attention_keys_end(s, u.t1 - 1);
     float *part = chunk_part(c, s, parts, which, u.g);
     memset(part, 0, (size_t)(2 * end * D) * sizeof *part);
-    be->attention.bwd(a, &u, part, part + end * D, D, worker_scratch(c));
+    c->kernels->bwd(a, &u, part, part + end * D, D, worker_scratch(c));
 }
 
 static int64_t backward_joins(const call *c, const ag_attention_span *s)
@@ -325,7 +347,7 @@ ag_status ag_attention_bwd(const ag_backend *be, const ag_attention_bwd_args *a,
     zero_gaps(a->dq, a->spans, a->n_spans, H * D);
     memset(a->dk.data, 0, (size_t)(S * G * D) * sizeof(float));
     memset(a->dv.data, 0, (size_t)(S * G * D) * sizeof(float));
-    const call c = call_begin(be, T, longest, a->q, a->k, a->spans, a->n_spans, a->window);
+    const call c = call_begin(be, a->compute, T, longest, a->q, a->k, a->spans, a->n_spans, a->window);
     for (int64_t at = 0, end; at < c.n_spans; at = end) {
         end = wave_end(&c, at, backward_span_floats);
         int64_t n_units = 0, n_joins = 0;
@@ -336,7 +358,7 @@ ag_status ag_attention_bwd(const ag_backend *be, const ag_attention_bwd_args *a,
 #pragma omp parallel num_threads(be->n_threads)
         {
 #pragma omp for schedule(dynamic, 1)
-            for (int64_t i = 0; i < n_units; i++) backward_unit(be, &c, a, at, i);
+            for (int64_t i = 0; i < n_units; i++) backward_unit(&c, a, at, i);
 #pragma omp for schedule(static)
             for (int64_t i = 0; i < n_joins; i++) backward_join(&c, a, at, i);
         }

@@ -10,8 +10,9 @@
  *
  * Rows are divided into spans that do not see each other: the rows of a batch (padding is simply not part of a span) and the
  * documents of a packed row. In a span the last query sees the last key, so one new token against a cache is the span
- * {q0, 1, kv0, n}. Under AG_COMPUTE_BF16 the operands of the products are rounded to bf16 where the level has a matrix unit
- * for it, and sums are f32; softmax is f32 always. */
+ * {q0, 1, kv0, n}. Under AG_COMPUTE_BF16 the operands of the products (q, k, v, do, p, ds) are rounded to bf16, nearest even, where
+ * the processor multiplies pairs of them (AMX, AVX512-BF16), and sums are f32; elsewhere, and for few queries without lse
+ * (decoding), it is AG_COMPUTE_F32. Softmax is f32 always. */
 #ifndef AG_ATTENTION_H
 #define AG_ATTENTION_H
 

@@ -24,6 +24,15 @@ typedef struct {
 static inline int64_t ag_clamp(int64_t x, int64_t high) { return x < 0 ? 0 : x > high ? high : x; }
 static inline int64_t ag_min(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* Row r of a block in a [T,H,D] tensor: the heads of a group are neighbours, tokens H·D apart. */
+typedef struct {
+    const float *data; /* the block's first token, the group's first head */
+    int64_t n, token;  /* heads of the group, floats from token to token */
+    int64_t D;
+} ag_block_tensor;
+
+static inline const float *ag_block_row(const ag_block_tensor *x, int64_t r) { return x->data + r / x->n * x->token + r % x->n * x->D; }
+
 /* Keys of the block that some of the rows [r0,r1) sees: [*lo,*hi), counted from j0; empty when *lo >= *hi. */
 static inline void ag_block_keys(const ag_block *b, int64_t r0, int64_t r1, int64_t *lo, int64_t *hi)
 {

@@ -55,22 +55,13 @@ size_t AG_LEVEL(ag_attention_worker_bytes)(int64_t longest, int64_t H, int64_t G
 
 /* ---- packing --------------------------------------------------------------------------------------------------------- */
 
-/* Row r of a block in a [T,H,D] tensor: the heads of a group are neighbours, tokens H·D apart. */
-typedef struct {
-    const float *data; /* the block's first token, the group's first head */
-    int64_t n, token;  /* heads of the group, floats from token to token */
-    int64_t D;
-} head_rows;
-
-static inline const float *row_of(const head_rows *x, int64_t r) { return x->data + r / x->n * x->token + r % x->n * x->D; }
-
 /* out[d][r] = scale · x[r][d]; rows from n_rows up to whole vectors become 0. */
-static void pack_transposed(float *out, int64_t pitch, const head_rows *x, int64_t n_rows, float scale)
+static void pack_transposed(float *out, int64_t pitch, const ag_block_tensor *x, int64_t n_rows, float scale)
 {
     for (int64_t r = 0; r < n_rows; r += VF_LANES) {
         const float *row[VF_LANES];
         const int64_t valid = ag_min(VF_LANES, n_rows - r);
-        for (int64_t i = 0; i < valid; i++) row[i] = row_of(x, r + i);
+        for (int64_t i = 0; i < valid; i++) row[i] = ag_block_row(x, r + i);
         for (int64_t d = 0; d < x->D; d += VF_LANES) {
             vf square[VF_LANES];
             const int64_t rest = ag_min(VF_LANES, x->D - d);
@@ -83,10 +74,10 @@ static void pack_transposed(float *out, int64_t pitch, const head_rows *x, int64
 }
 
 /* out[r][d] = scale · x[r][d], 0 from D up to whole vectors. */
-static void pack_rows(float *out, int64_t width, const head_rows *x, int64_t n_rows, float scale)
+static void pack_rows(float *out, int64_t width, const ag_block_tensor *x, int64_t n_rows, float scale)
 {
     for (int64_t r = 0; r < n_rows; r++) {
-        const float *row = row_of(x, r);
+        const float *row = ag_block_row(x, r);
         int64_t d = 0;
         for (; d < x->D; d += VF_LANES) vf_store(out + r * width + d, vf_load_n(row + d, x->D - d) * vf_set1(scale));
         for (; d < width; d += VF_LANES) vf_store(out + r * width + d, vf_zero());
@@ -205,7 +196,7 @@ void AG_LEVEL(ag_attention_fwd)(const ag_attention_fwd_args *a, const ag_attenti
     const int64_t block_tokens = ag_attention_block_tokens(n, D);
     for (b.t0 = u->t0; b.t0 < u->t1; b.t0 += block_tokens) {
         b.n_rows = ag_min(block_tokens, u->t1 - b.t0) * n;
-        const head_rows q = {(const float *)a->q.data + ((s->q0 + b.t0) * H + u->g * n) * D, n, H * D, D};
+        const ag_block_tensor q = {(const float *)a->q.data + ((s->q0 + b.t0) * H + u->g * n) * D, n, H * D, D};
         pack_transposed(w.qt, w.pitch, &q, b.n_rows, a->scale);
         ag_block_ends(&b, w.ends, w.pitch);
         for (int64_t r = 0; r < w.pitch; r++) {
@@ -217,7 +208,7 @@ void AG_LEVEL(ag_attention_fwd)(const ag_attention_fwd_args *a, const ag_attenti
         for (b.j0 = first > u->j0 ? first : u->j0; b.j0 < ag_min(end, u->j1); b.j0 += BLOCK_KEYS) {
             b.n_keys = ag_min(BLOCK_KEYS, ag_min(end, u->j1) - b.j0);
             const int64_t key = ((s->kv0 + b.j0) * G + u->g) * D;
-            const head_rows k = {(const float *)a->k.data + key, 1, G * D, D}, v = {(const float *)a->v.data + key, 1, G * D, D};
+            const ag_block_tensor k = {(const float *)a->k.data + key, 1, G * D, D}, v = {(const float *)a->v.data + key, 1, G * D, D};
             pack_rows(w.k, w.width, &k, b.n_keys, 1);
             multiply_scores(&b, &w, w.st, w.k, w.qt, D);
             for (int64_t r = 0; r < b.n_rows; r += VF_LANES)
@@ -269,7 +260,7 @@ void AG_LEVEL(ag_attention_bwd)(const ag_attention_bwd_args *a, const ag_attenti
     for (b.t0 = u->t0; b.t0 < u->t1; b.t0 += block_tokens) {
         b.n_rows = ag_min(block_tokens, u->t1 - b.t0) * n;
         const int64_t query = ((s->q0 + b.t0) * H + u->g * n) * D;
-        const head_rows q = {(const float *)a->q.data + query, n, H * D, D}, d_o = {(const float *)a->d_o.data + query, n, H * D, D};
+        const ag_block_tensor q = {(const float *)a->q.data + query, n, H * D, D}, d_o = {(const float *)a->d_o.data + query, n, H * D, D};
         pack_transposed(w.qt, w.pitch, &q, b.n_rows, a->scale);
         pack_transposed(w.dot, w.pitch, &d_o, b.n_rows, 1);
         pack_rows(w.q, w.width, &q, b.n_rows, a->scale);
@@ -281,7 +272,7 @@ void AG_LEVEL(ag_attention_bwd)(const ag_attention_bwd_args *a, const ag_attenti
         for (b.j0 = ag_attention_keys_first(s, b.window, b.t0); b.j0 < end; b.j0 += BLOCK_KEYS) {
             b.n_keys = ag_min(BLOCK_KEYS, end - b.j0);
             const int64_t key = ((s->kv0 + b.j0) * G + u->g) * D;
-            const head_rows k = {(const float *)a->k.data + key, 1, G * D, D}, v = {(const float *)a->v.data + key, 1, G * D, D};
+            const ag_block_tensor k = {(const float *)a->k.data + key, 1, G * D, D}, v = {(const float *)a->v.data + key, 1, G * D, D};
             pack_rows(w.k, w.width, &k, b.n_keys, 1);
             pack_rows(w.v, w.width, &v, b.n_keys, 1);
             multiply_scores(&b, &w, w.st, w.k, w.qt, D);

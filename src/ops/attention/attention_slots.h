@@ -22,13 +22,14 @@ static inline int64_t ag_attention_keys_first(const ag_attention_span *s, int64_
     return window > 0 && end > window ? end - window : 0;
 }
 
-/* Tokens whose n = H/G heads of a group make one block: about 192 rows, fewer where D is large, so that the block and its
- * scores stay in the second cache. */
+/* Tokens whose n = H/G heads of a group make one block: about so many rows, fewer where D is large, so that the block and its
+ * scores stay in the second cache. Of pairs of bf16 twice as many do. */
 static inline int64_t ag_attention_block_tokens(int64_t n, int64_t D)
 {
     const int64_t rows = D <= 96 ? 192 : 96;
     return n < rows ? rows / n : 1;
 }
+static inline int64_t ag_attention_pairs_block_tokens(int64_t n, int64_t D) { return 2 * ag_attention_block_tokens(n, D); }
 
 /* `scratch` is the caller's alone, worker_bytes of it. */
 typedef void ag_attention_fwd_fn(const ag_attention_fwd_args *args, const ag_attention_unit *unit, void *scratch);
@@ -37,18 +38,26 @@ typedef void ag_attention_bwd_fn(const ag_attention_bwd_args *args, const ag_att
                                  int64_t pitch, void *scratch);
 typedef size_t ag_attention_worker_bytes_fn(int64_t longest, int64_t H, int64_t G, int64_t D);
 
+typedef int64_t ag_attention_block_tokens_fn(int64_t n, int64_t D);
+
 typedef struct {
     ag_attention_fwd_fn *fwd;
     ag_attention_bwd_fn *bwd;
     ag_attention_worker_bytes_fn *worker_bytes;
-    bool whole; /* the kernels want whole spans, not parts of them */
+    ag_attention_block_tokens_fn *block_tokens; /* NULL: the kernels want whole spans, not parts of them */
+} ag_attention_kernels;
+
+typedef struct {
+    ag_attention_kernels by_compute[2]; /* ag_compute; only those of AG_COMPUTE_F32 know units with `part` */
 } ag_attention_slots;
 
 void ag_attention_use(ag_attention_slots *slots, ag_cpu_level level);
 
-ag_attention_fwd_fn ag_attention_fwd_ref, ag_attention_fwd_neon, ag_attention_fwd_avx2, ag_attention_fwd_avx512;
-ag_attention_bwd_fn ag_attention_bwd_ref, ag_attention_bwd_neon, ag_attention_bwd_avx2, ag_attention_bwd_avx512;
+ag_attention_fwd_fn ag_attention_fwd_ref, ag_attention_fwd_neon, ag_attention_fwd_avx2, ag_attention_fwd_avx512,
+    ag_attention_fwd_avx512bf16, ag_attention_fwd_amx;
+ag_attention_bwd_fn ag_attention_bwd_ref, ag_attention_bwd_neon, ag_attention_bwd_avx2, ag_attention_bwd_avx512,
+    ag_attention_bwd_avx512bf16, ag_attention_bwd_amx;
 ag_attention_worker_bytes_fn ag_attention_worker_bytes_ref, ag_attention_worker_bytes_neon, ag_attention_worker_bytes_avx2,
-    ag_attention_worker_bytes_avx512;
+    ag_attention_worker_bytes_avx512, ag_attention_pairs_worker_bytes;
 
 #endif
