@@ -99,21 +99,25 @@ const char *ag_safetensors_meta(const ag_safetensors *st, const char *key);     
 const char *ag_st_shape_text(ag_arena *arena, const ag_st_tensor *t);
 
 /* ---- reading a folder -------------------------------------------------------------------------------------------- */
-/* Either model.safetensors alone, or model.safetensors.index.json (at most 4 MiB) and the shards that it names. The rules:
- * alone means that no other *.safetensors (adapter_model.safetensors aside) and no index lie beside it; the index's weight_map
- * names bare files of the folder, all of them and no others; names model-<i>-of-<n> are complete; each shard holds exactly the
- * tensors that the index gives it. A symbolic link must end in the blobs folder of the hub cache that the folder belongs to
- * (<repo>/snapshots/<commit> and <repo>/blobs). */
+/* Either model.safetensors, or model.safetensors.index.json (at most 4 MiB) and the shards that it names: bare files of the
+ * folder; names model-<i>-of-<n> are complete; each shard holds exactly the tensors that the index gives it.
+ *
+ * AG_ST_READ is for who wants the weights. AG_ST_VERIFY is for who vouches for the folder; it also asks that no other
+ * *.safetensors lie there (adapter_model.safetensors aside), and that a symbolic link end in the blobs folder of the hub cache
+ * that the folder belongs to (<repo>/snapshots/<commit> and <repo>/blobs). */
+typedef enum { AG_ST_READ, AG_ST_VERIFY } ag_st_folder_use;
+
 typedef struct {
     const char *dir;
     ag_safetensors *shards;
     size_t n_shards;
     size_t n_tensors; /* over all shards */
     bool sharded;     /* there is an index */
+    ag_st_folder_use use;
     ag_arena arena;
 } ag_st_folder;
 
-AG_MUST_USE ag_status ag_st_folder_open(ag_st_folder *out, const char *dir, ag_err *err);
+AG_MUST_USE ag_status ag_st_folder_open(ag_st_folder *out, const char *dir, ag_st_folder_use use, ag_err *err);
 void ag_st_folder_close(ag_st_folder *folder);
 /* The tensor and (shard may be NULL) the file it lies in; NULL where there is none. */
 const ag_st_tensor *ag_st_folder_find(const ag_st_folder *folder, const char *name, const ag_safetensors **shard);

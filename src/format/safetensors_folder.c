@@ -17,8 +17,11 @@ static bool is_shard_name(const char *name)
 
 /* A link of a hub cache snapshot must end among the blobs of its own repository; other links are refused, for what they point
  * to is not part of the folder that is recorded and verified. */
-static ag_status check_link(const char *dir, const char *name, ag_arena *arena, ag_err *err)
+static ag_status check_link(ag_st_folder *f, const char *name, ag_err *err)
 {
+    const char *dir = f->dir;
+    ag_arena *arena = &f->arena;
+    if (f->use == AG_ST_READ) return AG_OK;
     const char *path = ag_path_join(arena, dir, name);
     struct stat info;
     if (lstat(path, &info) != 0 || !S_ISLNK(info.st_mode)) return AG_OK; /* a missing file is named by who opens it */
@@ -112,25 +115,26 @@ static ag_status shard_names(const char ***names, size_t *n, json_t *weight_map,
     return check_numbering(index_path, *names, *n, err);
 }
 
-static ag_status same_files(const char *index_path, const char **mapped, size_t n_mapped, const char **there, size_t n_there,
-                            ag_err *err)
+/* Both lists are sorted. A file beside the shards is none of a reader's business, unless it could be the model itself. */
+static ag_status same_files(const ag_st_folder *f, const char *index_path, const char **mapped, size_t n_mapped,
+                            const char **there, size_t n_there, ag_err *err)
 {
     for (size_t i = 0, j = 0; i < n_mapped || j < n_there;) {
         int order = i == n_mapped ? 1 : j == n_there ? -1 : strcmp(mapped[i], there[j]);
         if (order < 0)
             return ag_fail(err, AG_E_NOT_FOUND, "%s names '%s', which is not in the folder; fetch that file", index_path,
                            mapped[i]);
-        if (order > 0)
+        if (order > 0 && (f->use == AG_ST_VERIFY || strcmp(there[j], single_name) == 0))
             return ag_fail(err, AG_E_FORMAT, "%s does not name '%s', which lies in the folder; move it away", index_path,
                            there[j]);
-        i++, j++;
+        i += order <= 0, j += order >= 0;
     }
     return AG_OK;
 }
 
 static ag_status open_shard(ag_st_folder *f, const char *name, ag_err *err)
 {
-    AG_TRY(check_link(f->dir, name, &f->arena, err));
+    AG_TRY(check_link(f, name, err));
     ag_safetensors *st = &f->shards[f->n_shards];
     AG_TRY(ag_safetensors_open(st, ag_path_join(&f->arena, f->dir, name), err));
     f->n_shards++;
@@ -160,18 +164,17 @@ static ag_status open_sharded(ag_st_folder *f, json_t *root, const char *index_p
     const char **mapped;
     size_t n_mapped;
     AG_TRY(shard_names(&mapped, &n_mapped, weight_map, index_path, &f->arena, err));
-    AG_TRY(same_files(index_path, mapped, n_mapped, there, n_there, err));
+    AG_TRY(same_files(f, index_path, mapped, n_mapped, there, n_there, err));
     f->shards = ag_arena_array(&f->arena, n_mapped, sizeof *f->shards);
     for (size_t i = 0; i < n_mapped; i++) {
         AG_TRY(open_shard(f, mapped[i], err));
         AG_TRY(check_shard(&f->shards[i], weight_map, index_path, err));
     }
     if (f->n_tensors == json_object_size(weight_map)) return AG_OK;
-    const char *key;
-    json_t *value;
-    json_object_foreach(weight_map, key, value) if (!ag_st_folder_find(f, key, NULL)) return ag_fail(
-        err, AG_E_NOT_FOUND, "%s: tensor '%s' is not in '%s', where the index puts it", index_path, key,
-        json_string_value(value));
+    for (void *at = json_object_iter(weight_map); at; at = json_object_iter_next(weight_map, at))
+        if (!ag_st_folder_find(f, json_object_iter_key(at), NULL))
+            return ag_fail(err, AG_E_NOT_FOUND, "%s: tensor '%s' is not in '%s', where the index puts it", index_path,
+                           json_object_iter_key(at), json_string_value(json_object_iter_value(at)));
     return AG_OK;
 }
 
@@ -188,7 +191,7 @@ static ag_status folder_open(ag_st_folder *f, ag_err *err)
     if (f->sharded) {
         const char *index_path = ag_path_join(&f->arena, f->dir, index_name);
         json_t *root = NULL;
-        AG_TRY(check_link(f->dir, index_name, &f->arena, err));
+        AG_TRY(check_link(f, index_name, err));
         AG_TRY(ag_json_load(&root, index_path, MAX_INDEX_BYTES, err));
         ag_status status = open_sharded(f, root, index_path, there, n_there, err);
         ag_json_free(&root);
@@ -197,7 +200,9 @@ static ag_status folder_open(ag_st_folder *f, ag_err *err)
     if (n_there == 0)
         return ag_fail(err, AG_E_NOT_FOUND, "%s has neither %s nor %s; this is no folder with safetensors weights", f->dir,
                        single_name, index_name);
-    for (size_t i = 0; i < n_there; i++)
+    bool has_single = false;
+    for (size_t i = 0; i < n_there; i++) has_single |= strcmp(there[i], single_name) == 0;
+    for (size_t i = 0; i < n_there && !(has_single && f->use == AG_ST_READ); i++)
         if (strcmp(there[i], single_name) != 0)
             return ag_fail(err, AG_E_FORMAT, "%s has '%s' but no %s that names it; fetch the index or move the file away",
                            f->dir, there[i], index_name);
@@ -205,9 +210,9 @@ static ag_status folder_open(ag_st_folder *f, ag_err *err)
     return open_shard(f, single_name, err);
 }
 
-ag_status ag_st_folder_open(ag_st_folder *out, const char *dir, ag_err *err)
+ag_status ag_st_folder_open(ag_st_folder *out, const char *dir, ag_st_folder_use use, ag_err *err)
 {
-    *out = (ag_st_folder){0};
+    *out = (ag_st_folder){.use = use};
     out->dir = ag_arena_strdup(&out->arena, dir);
     ag_status status = folder_open(out, err);
     if (status) ag_st_folder_close(out);

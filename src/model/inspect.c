@@ -191,7 +191,7 @@ static ag_status modules_of_folder(module **out, size_t *n_out, const json_t *co
 {
     static const char end[] = ".weight";
     ag_st_folder folder;
-    AG_TRY(ag_st_folder_open(&folder, path, err));
+    AG_TRY(ag_st_folder_open(&folder, path, AG_ST_READ, err));
     module *modules = ag_arena_array(arena, folder.n_tensors + 1, sizeof *modules);
     size_t n = 0;
     bool has_head = false;

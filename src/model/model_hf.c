@@ -232,7 +232,7 @@ ag_status ag_model_find_hf(ag_model *m, ag_found_model *found, ag_err *err)
     reader r = {.m = m, .arena = &m->owned->arena, .folder = &m->owned->folder};
     m->source = AG_SOURCE_HF;
     AG_TRY(read_description(m, err));
-    AG_TRY(ag_st_folder_open(r.folder, m->path, err));
+    AG_TRY(ag_st_folder_open(r.folder, m->path, AG_ST_READ, err));
     const ag_description *d = &m->d;
     AG_TRY(take(&found->embed, &r, "model.embed_tokens.weight", d->V, d->C, err));
     AG_TRY(take(&found->final_norm, &r, "model.norm.weight", d->C, 0, err));

@@ -196,19 +196,19 @@ static void a_folder_is_one_file_or_an_index_with_its_shards(void **state)
     (void)state;
     ag_st_folder f;
     const char *dir = scratch_dir_create();
-    must_fail(AG_E_NOT_FOUND, "neither model.safetensors", ag_st_folder_open(&f, dir, &err));
+    must_fail(AG_E_NOT_FOUND, "neither model.safetensors", ag_st_folder_open(&f, dir, AG_ST_VERIFY, &err));
     write_one("model.safetensors", "a");
     write_one("adapter_model.safetensors", "adapter");
-    must(ag_st_folder_open(&f, dir, &err));
+    must(ag_st_folder_open(&f, dir, AG_ST_VERIFY, &err));
     assert_false(f.sharded);
     assert_int_equal(1, f.n_tensors);
     assert_null(ag_st_folder_find(&f, "adapter", NULL));
     ag_st_folder_close(&f);
     write_one("other.safetensors", "b");
-    must_fail(AG_E_FORMAT, "'other.safetensors'", ag_st_folder_open(&f, dir, &err));
+    must_fail(AG_E_FORMAT, "'other.safetensors'", ag_st_folder_open(&f, dir, AG_ST_VERIFY, &err));
     write_text("model.safetensors.index.json",
                "{\"metadata\":{},\"weight_map\":{\"a\":\"model.safetensors\",\"b\":\"other.safetensors\"}}");
-    must(ag_st_folder_open(&f, dir, &err));
+    must(ag_st_folder_open(&f, dir, AG_ST_VERIFY, &err));
     assert_true(f.sharded);
     const ag_safetensors *shard = NULL;
     assert_non_null(ag_st_folder_find(&f, "b", &shard));
@@ -225,28 +225,56 @@ static void an_index_must_agree_with_the_folder(void **state)
     const char *dir = scratch_dir_create();
     write_one("model-00001-of-00002.safetensors", "a");
     write_text(index, "{\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\"}}");
-    must_fail(AG_E_FORMAT, "complete numbering of 1", ag_st_folder_open(&f, dir, &err));
+    must_fail(AG_E_FORMAT, "complete numbering of 1", ag_st_folder_open(&f, dir, AG_ST_VERIFY, &err));
     write_text(index,
                "{\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\",\"b\":\"model-00002-of-00002.safetensors\"}}");
     must_fail(AG_E_NOT_FOUND, "'model-00002-of-00002.safetensors', which is not in the folder",
-              ag_st_folder_open(&f, dir, &err));
+              ag_st_folder_open(&f, dir, AG_ST_VERIFY, &err));
     write_one("model-00002-of-00002.safetensors", "b");
-    must(ag_st_folder_open(&f, dir, &err));
+    must(ag_st_folder_open(&f, dir, AG_ST_VERIFY, &err));
     ag_st_folder_close(&f);
     write_text(index, "{\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\",\"b\":\"model-00002-of-00002.safetensors\","
                       "\"c\":\"model-00002-of-00002.safetensors\"}}");
-    must_fail(AG_E_NOT_FOUND, "tensor 'c' is not in 'model-00002-of-00002.safetensors'", ag_st_folder_open(&f, dir, &err));
+    must_fail(AG_E_NOT_FOUND, "tensor 'c' is not in 'model-00002-of-00002.safetensors'",
+              ag_st_folder_open(&f, dir, AG_ST_VERIFY, &err));
     write_text(index,
                "{\"weight_map\":{\"b\":\"model-00001-of-00002.safetensors\",\"a\":\"model-00002-of-00002.safetensors\"}}");
-    must_fail(AG_E_FORMAT, "the index gives it 'model-00002-of-00002.safetensors'", ag_st_folder_open(&f, dir, &err));
+    must_fail(AG_E_FORMAT, "the index gives it 'model-00002-of-00002.safetensors'",
+              ag_st_folder_open(&f, dir, AG_ST_VERIFY, &err));
     write_text(index, "{\"weight_map\":{\"a\":\"../model-00001-of-00002.safetensors\"}}");
-    must_fail(AG_E_FORMAT, "in the same folder", ag_st_folder_open(&f, dir, &err));
+    must_fail(AG_E_FORMAT, "in the same folder", ag_st_folder_open(&f, dir, AG_ST_VERIFY, &err));
     write_text(index, "{\"weight_map\":{\"a\":3}}");
-    must_fail(AG_E_FORMAT, "'a' has 'no text'", ag_st_folder_open(&f, dir, &err));
+    must_fail(AG_E_FORMAT, "'a' has 'no text'", ag_st_folder_open(&f, dir, AG_ST_VERIFY, &err));
     write_text(index, "{\"weight_map\":{}}");
-    must_fail(AG_E_FORMAT, "'weight_map'", ag_st_folder_open(&f, dir, &err));
+    must_fail(AG_E_FORMAT, "'weight_map'", ag_st_folder_open(&f, dir, AG_ST_VERIFY, &err));
     write_text(index, "{\"weight_map\":");
-    must_fail(AG_E_FORMAT, "index.json", ag_st_folder_open(&f, dir, &err));
+    must_fail(AG_E_FORMAT, "index.json", ag_st_folder_open(&f, dir, AG_ST_VERIFY, &err));
+    scratch_dir_remove();
+}
+
+static void readers_pass_over_files_that_verifiers_refuse(void **state)
+{
+    (void)state;
+    ag_st_folder f;
+    const char *dir = scratch_dir_create();
+    write_one("vectors.safetensors", "v");
+    must_fail(AG_E_FORMAT, "'vectors.safetensors' but no model.safetensors.index.json",
+              ag_st_folder_open(&f, dir, AG_ST_READ, &err));
+    write_one("elsewhere", "a");
+    assert_int_equal(0, symlink("elsewhere", scratch_path("model.safetensors")));
+    must(ag_st_folder_open(&f, dir, AG_ST_READ, &err));
+    assert_int_equal(1, f.n_tensors);
+    ag_st_folder_close(&f);
+    must_fail(AG_E_FORMAT, "'vectors.safetensors'", ag_st_folder_open(&f, dir, AG_ST_VERIFY, &err));
+    write_one("part.safetensors", "b");
+    write_text("model.safetensors.index.json", "{\"weight_map\":{\"b\":\"part.safetensors\"}}");
+    must_fail(AG_E_FORMAT, "does not name 'model.safetensors'", ag_st_folder_open(&f, dir, AG_ST_READ, &err));
+    assert_int_equal(0, unlink(scratch_path("model.safetensors")));
+    must(ag_st_folder_open(&f, dir, AG_ST_READ, &err));
+    assert_non_null(ag_st_folder_find(&f, "b", NULL));
+    assert_null(ag_st_folder_find(&f, "v", NULL));
+    ag_st_folder_close(&f);
+    must_fail(AG_E_FORMAT, "does not name 'vectors.safetensors'", ag_st_folder_open(&f, dir, AG_ST_VERIFY, &err));
     scratch_dir_remove();
 }
 
@@ -261,12 +289,12 @@ static void links_are_followed_only_into_the_hub_caches_own_blobs(void **state)
     write_one("stranger", "a");
     const char *dir = scratch_path("repo/snapshots/c0ffee");
     assert_int_equal(0, symlink("../../blobs/abc", scratch_path("repo/snapshots/c0ffee/model.safetensors")));
-    must(ag_st_folder_open(&f, dir, &err));
+    must(ag_st_folder_open(&f, dir, AG_ST_VERIFY, &err));
     assert_int_equal(1, f.n_tensors);
     ag_st_folder_close(&f);
     assert_int_equal(0, unlink(scratch_path("repo/snapshots/c0ffee/model.safetensors")));
     assert_int_equal(0, symlink("../../../stranger", scratch_path("repo/snapshots/c0ffee/model.safetensors")));
-    must_fail(AG_E_FORMAT, "symbolic link", ag_st_folder_open(&f, dir, &err));
+    must_fail(AG_E_FORMAT, "symbolic link", ag_st_folder_open(&f, dir, AG_ST_VERIFY, &err));
     scratch_dir_remove();
 }
 
@@ -280,6 +308,7 @@ int main(void)
         cmocka_unit_test(truncated_and_lying_lengths_are_refused),
         cmocka_unit_test(a_folder_is_one_file_or_an_index_with_its_shards),
         cmocka_unit_test(an_index_must_agree_with_the_folder),
+        cmocka_unit_test(readers_pass_over_files_that_verifiers_refuse),
         cmocka_unit_test(links_are_followed_only_into_the_hub_caches_own_blobs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
