@@ -8,6 +8,9 @@ set(neon_flags "")
 
 # Fuzzers look at parsers: kernels need no instrumentation there, and clang takes very long to add it to their unrolled loops.
 set(agoge_kernel_options -O3)
+if(AGOGE_SANITIZE)
+  set(agoge_kernel_options -O1)
+endif()
 if(AGOGE_FUZZ)
   set(agoge_kernel_options -O1 -fno-sanitize=all)
 endif()
