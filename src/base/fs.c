@@ -234,10 +234,11 @@ ag_status ag_disk_free(uint64_t *bytes, const char *path, ag_err *err)
 /* ---- reading -------------------------------------------------------------------------------------------------------------- */
 
 /* A descriptor of a regular file and its size. */
-static ag_status open_regular(int *fd, size_t *n, const char *path, ag_err *err)
+static ag_status open_regular(int *fd, size_t *n, const char *path, int flags, ag_err *err)
 {
     struct stat st;
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not make us wait */
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags); /* a FIFO must not make us wait */
+    if (*fd < 0 && errno == ELOOP && flags) return ag_fail(err, AG_E_IO, "%s is a symbolic link; a file itself was expected", path);
     if (*fd < 0) return ag_fail_errno(err, errno, "%s cannot be opened", path);
     ag_status status = AG_OK;
     if (fstat(*fd, &st)) status = ag_fail_errno(err, errno, "%s cannot be looked at", path);
@@ -248,12 +249,12 @@ static ag_status open_regular(int *fd, size_t *n, const char *path, ag_err *err)
     return status;
 }
 
-ag_status ag_map_open(ag_map *map, const char *path, ag_err *err)
+static ag_status map_open(ag_map *map, const char *path, int flags, ag_err *err)
 {
     *map = (ag_map){0};
     int fd;
     size_t n;
-    AG_TRY(open_regular(&fd, &n, path, err));
+    AG_TRY(open_regular(&fd, &n, path, flags, err));
     void *bytes = n ? mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
     int errnum = errno;
     close(fd);
@@ -261,6 +262,10 @@ ag_status ag_map_open(ag_map *map, const char *path, ag_err *err)
     *map = (ag_map){bytes, n};
     return AG_OK;
 }
+
+ag_status ag_map_open(ag_map *map, const char *path, ag_err *err) { return map_open(map, path, 0, err); }
+
+ag_status ag_map_open_no_link(ag_map *map, const char *path, ag_err *err) { return map_open(map, path, O_NOFOLLOW, err); }
 
 void ag_map_close(ag_map *map)
 {
@@ -285,7 +290,7 @@ ag_status ag_file_read(char **text, size_t *n, const char *path, size_t max_byte
     *n = 0;
     int fd;
     size_t size;
-    AG_TRY(open_regular(&fd, &size, path, err));
+    AG_TRY(open_regular(&fd, &size, path, 0, err));
     if (size > max_bytes) {
         close(fd);
         return ag_fail(err, AG_E_FORMAT, "%s has %zu bytes; at most %zu are read of such a file", path, size, max_bytes);

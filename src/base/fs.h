@@ -44,6 +44,7 @@ typedef struct {
     size_t n;
 } ag_map;
 AG_MUST_USE ag_status ag_map_open(ag_map *map, const char *path, ag_err *err);
+AG_MUST_USE ag_status ag_map_open_no_link(ag_map *map, const char *path, ag_err *err); /* a symbolic link is refused */
 void ag_map_close(ag_map *map); /* and {0} again */
 /* Tells the system that [offset, offset+n) is not needed for now, so that it does not count as resident memory. */
 void ag_map_forget(const ag_map *map, size_t offset, size_t n);

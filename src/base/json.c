@@ -31,10 +31,22 @@ static size_t digits_end(const char *bytes, size_t n, size_t start, bool *negati
     return end;
 }
 
+/* The length of a literal that Python's json writes for a number that is none; 0 where there is none at `text`. */
+static size_t not_a_number(const char *text, size_t n)
+{
+    static const char *const literals[] = {"NaN", "Infinity", "-Infinity"};
+    for (size_t i = 0; i < sizeof literals / sizeof *literals; i++) {
+        size_t n_literal = strlen(literals[i]);
+        if (n >= n_literal && memcmp(text, literals[i], n_literal) == 0) return n_literal;
+    }
+    return 0;
+}
+
 /* One walk over the text outside strings: how deep it nests, and where integers stand that no int64 holds
  * (tokenizer_config.json files say 1000000000000000019884624838656 for "no limit"). Such an integer gets ".0" in the copy
- * `rewritten`, which stays empty where there is none. False where it nests too deep. */
-static bool scan(const char *bytes, size_t n, ag_str *rewritten)
+ * `rewritten`, which stays empty where there is none; with python_nan a NaN or Infinity becomes null there. False where it nests
+ * too deep. */
+static bool scan(const char *bytes, size_t n, bool python_nan, ag_str *rewritten)
 {
     int depth = 0;
     size_t copied = 0;
@@ -59,6 +71,11 @@ static bool scan(const char *bytes, size_t n, ag_str *rewritten)
                 copied = end;
             }
             i = end - 1;
+        } else if (python_nan && not_a_number(bytes + i, n - i)) {
+            ag_str_add_n(rewritten, bytes + copied, i - copied);
+            ag_str_add(rewritten, "null");
+            i += not_a_number(bytes + i, n - i) - 1;
+            copied = i + 1;
         }
     }
     if (copied) ag_str_add_n(rewritten, bytes + copied, n - copied);
@@ -67,11 +84,11 @@ static bool scan(const char *bytes, size_t n, ag_str *rewritten)
 
 /* ---- parse and load ------------------------------------------------------------------------------------------------------- */
 
-ag_status ag_json_parse(json_t **root, const char *bytes, size_t n, const char *name, ag_err *err)
+static ag_status parse(json_t **root, const char *bytes, size_t n, bool python_nan, const char *name, ag_err *err)
 {
     *root = NULL;
     ag_str rewritten = {0};
-    if (!scan(bytes, n, &rewritten)) {
+    if (!scan(bytes, n, python_nan, &rewritten)) {
         ag_str_free(&rewritten);
         return ag_fail(err, AG_E_FORMAT, "%s: JSON nests deeper than %d levels", name, AG_JSON_MAX_DEPTH);
     }
@@ -83,6 +100,16 @@ ag_status ag_json_parse(json_t **root, const char *bytes, size_t n, const char *
     ag_str_free(&rewritten);
     if (*root) return AG_OK;
     return ag_fail(err, AG_E_FORMAT, "%s: not valid JSON at line %d, column %d: %s", name, error.line, error.column, error.text);
+}
+
+ag_status ag_json_parse(json_t **root, const char *bytes, size_t n, const char *name, ag_err *err)
+{
+    return parse(root, bytes, n, false, name, err);
+}
+
+ag_status ag_json_parse_nan(json_t **root, const char *bytes, size_t n, const char *name, ag_err *err)
+{
+    return parse(root, bytes, n, true, name, err);
 }
 
 ag_status ag_json_load(json_t **root, const char *path, size_t max_bytes, ag_err *err)

@@ -19,6 +19,8 @@ enum { AG_JSON_MAX_DEPTH = 512 };
 /* `name` stands in sentences: a file's path, or "config.json of …". Any kind of value may stand at the top. The caller frees *root
  * with ag_json_free. */
 AG_MUST_USE ag_status ag_json_parse(json_t **root, const char *bytes, size_t n, const char *name, ag_err *err);
+/* The same, but NaN, Infinity and -Infinity, which Python's json writes into trainer_state.json, read as null. */
+AG_MUST_USE ag_status ag_json_parse_nan(json_t **root, const char *bytes, size_t n, const char *name, ag_err *err);
 /* Reads a whole file of at most max_bytes; a larger one is refused before it is read. */
 AG_MUST_USE ag_status ag_json_load(json_t **root, const char *path, size_t max_bytes, ag_err *err);
 void ag_json_free(json_t **root);

@@ -63,10 +63,17 @@ typedef enum {
 
 enum { AG_TORCH_MAX_RANK = 8, AG_TORCH_MAX_DEPTH = 64 };
 
+typedef struct {
+    ag_torch_dtype dtype;
+    int rank; /* 0: a single number */
+    int64_t dim[AG_TORCH_MAX_RANK], stride[AG_TORCH_MAX_RANK]; /* in elements */
+    const void *data; /* the first element, at any address; all that the strides reach is inside the file */
+} ag_torch_view;
+
 typedef struct ag_torch_value ag_torch_value;
 struct ag_torch_value {
     ag_torch_kind kind;
-    uint32_t n; /* items of a list or tuple, pairs of a dict, dimensions of a tensor */
+    uint32_t n; /* items of a list or tuple, pairs of a dict */
     union {
         bool boolean;
         int64_t integer;
@@ -76,18 +83,14 @@ struct ag_torch_value {
             size_t n_text;
         };
         struct {
-            ag_torch_value **items; /* of a dict: key, value, key, value, … */
-            size_t room;            /* of the builder */
+            ag_torch_value **items; /* of a dict: key, value, key, value, …; keys are strings or ints, none twice */
+            size_t room;            /* pointers that `items` has room for */
         };
+        const ag_torch_view *tensor;
         struct {
-            ag_torch_dtype dtype;
-            int64_t dim[AG_TORCH_MAX_RANK], stride[AG_TORCH_MAX_RANK]; /* in elements */
-            const void *data; /* the first element, at any address; all that the strides reach is inside the file */
-        } tensor;
-        struct {
-            const unsigned char *bytes; /* n_words little-endian words of 4 bytes, at any address */
+            const unsigned char *words; /* n_words little-endian words of 4 bytes, at any address */
             size_t n_words;
-        } array;
+        };
     };
 };
 
@@ -116,8 +119,8 @@ bool ag_torch_is(const ag_torch_value *value, ag_torch_kind kind);
 /* "a list of 3", "a tensor FloatStorage [4,32]", "nothing" (NULL), …: for sentences. In the arena. */
 const char *ag_torch_describe(ag_arena *arena, const ag_torch_value *value);
 /* Row-major without gaps (dimensions of size 1 may have any stride). */
-bool ag_torch_is_contiguous(const ag_torch_value *tensor);
-int64_t ag_torch_count(const ag_torch_value *tensor); /* elements */
+bool ag_torch_is_contiguous(const ag_torch_view *view);
+int64_t ag_torch_count(const ag_torch_view *view); /* elements */
 
 /* ---- building and writing ------------------------------------------------------------------------------------------ */
 ag_torch_value *ag_torch_none(ag_arena *arena);

@@ -36,8 +36,12 @@ AG_MUST_USE ag_status ag_model_find_hf(ag_model *m, ag_found_model *found, ag_er
 AG_MUST_USE ag_status ag_model_find_gguf(ag_model *m, ag_found_model *found, ag_err *err);
 AG_MUST_USE ag_status ag_model_make(ag_model *m, const ag_found_model *found, const ag_model_options *options, ag_err *err);
 
-/* Quantizes n matrices (of one layer) into the places that to[i] has; the same bytes for any number of threads. */
-AG_MUST_USE ag_status ag_model_quantize_nf4(ag_weight *to[], const ag_found *from[], int n, bool double_quant, int n_threads, ag_err *err);
+typedef struct {
+    ag_weight *to; /* with its places */
+    const ag_found *from;
+} ag_nf4_job;
+/* Quantizes n matrices; the same bytes for any number of threads. */
+AG_MUST_USE ag_status ag_model_quantize_nf4(const ag_nf4_job *jobs, int64_t n, bool double_quant, int n_threads, ag_err *err);
 /* AG_E_NUMERIC, with file, tensor and place, where a weight is NaN or infinite. */
 AG_MUST_USE ag_status ag_model_check_finite(const ag_found *f, int n_threads, ag_err *err);
 /* Tells the system that the source's pages are done with. */

@@ -75,25 +75,21 @@ static void fill_copy(const ag_weight *to, const ag_found *f)
     if (to->data != f->w.data) memcpy((void *)to->data, f->w.data, ag_weight_bytes(&f->w));
 }
 
-static ag_status fill_layer(ag_model *m, int64_t l, const ag_found_model *found, const ag_model_options *options, ag_err *err)
+/* All of a layer but what is to be quantized, which joins the jobs. */
+static void fill_layer(ag_model *m, int64_t l, const ag_found_model *found, const ag_model_options *options, ag_nf4_job *jobs,
+                       int64_t *n_jobs)
 {
     const ag_found_layer *from = &found->layers[l];
     ag_layer *to = &m->layers[l];
-    ag_weight *weights[AG_N_PROJ];
-    const ag_found *sources[AG_N_PROJ];
-    int n = 0;
     fill_vector(to->attn_norm, &from->attn_norm);
     fill_vector(to->ffn_norm, &from->ffn_norm);
     for (int p = 0; p < AG_N_PROJ; p++) {
         fill_vector(to->bias[p], &from->bias[p]);
-        if (!to_quantize(m, &from->proj[p], options)) {
+        if (to_quantize(m, &from->proj[p], options))
+            jobs[(*n_jobs)++] = (ag_nf4_job){&to->proj[p], &from->proj[p]};
+        else
             fill_copy(&to->proj[p], &from->proj[p]);
-            continue;
-        }
-        weights[n] = &to->proj[p];
-        sources[n++] = &from->proj[p];
     }
-    return ag_model_quantize_nf4(weights, sources, n, options->double_quant, options->n_threads, err);
 }
 
 static ag_status check_all_finite(const ag_model *m, const ag_found_model *found, int n_threads, ag_err *err)
@@ -141,8 +137,11 @@ ag_status ag_model_make(ag_model *m, const ag_found_model *found, const ag_model
     fill_copy(&m->embed, &found->embed);
     if (found->head.name) fill_copy(&m->head, &found->head);
     fill_vector(m->final_norm, &found->final_norm);
-    for (int64_t l = 0; l < m->d.L; l++) AG_TRY(fill_layer(m, l, found, options, err));
-    if (to_quantize(m, &found->layers[0].proj[0], options)) m->quantization = options->double_quant ? "nf4 (double)" : "nf4";
+    ag_nf4_job *jobs = ag_arena_array(&own->arena, (size_t)m->d.L * AG_N_PROJ, sizeof *jobs);
+    int64_t n_jobs = 0;
+    for (int64_t l = 0; l < m->d.L; l++) fill_layer(m, l, found, options, jobs, &n_jobs);
+    AG_TRY(ag_model_quantize_nf4(jobs, n_jobs, options->double_quant, options->n_threads, err));
+    if (n_jobs > 0) m->quantization = options->double_quant ? "nf4 (double)" : "nf4";
     count_bytes(m);
     return AG_OK;
 }

@@ -6,6 +6,7 @@
 #include "format/gguf.h"
 #include "format/little_endian.h"
 #include "format/safetensors.h"
+#include "model/model_internal.h"
 #include "support/golden.h"
 #include "support/scratch_dir.h"
 #include "support/unit_test.h"
@@ -368,6 +369,47 @@ static void weights_that_are_no_numbers_are_found(void **state)
     scratch_dir_remove();
 }
 
+/* A matrix of 3 rows in memory, with one bad number or scale in it, must be refused with its place; a good one must not. */
+static void check_one_bad(ag_weight_type type, int64_t K, int64_t at_in_block, size_t n_bytes, const unsigned char *bad)
+{
+    unsigned char bytes[3 * 512] = {0};
+    char place[64];
+    const int64_t block = ag_weight_block_bytes(type);
+    const ag_map nowhere = {0};
+    const ag_found f = {.file = "f", .name = "t", .map = &nowhere, .w = {.type = type, .N = 3, .K = K, .data = bytes}};
+    must(ag_model_check_finite(&f, 1, &err));
+    for (int64_t i = 0; i < 3 * K / ag_weight_block_weights(type); i++) {
+        memcpy(bytes + i * block + at_in_block, bad, n_bytes);
+        const int64_t e = i * ag_weight_block_weights(type);
+        snprintf(place, sizeof place, "(row %d, column %d)", (int)(e / K), (int)(e % K));
+        must_fail(AG_E_NUMERIC, place, ag_model_check_finite(&f, 1, &err));
+        memset(bytes + i * block + at_in_block, 0, n_bytes);
+    }
+}
+
+static void bad_numbers_and_scales_of_every_type_are_found(void **state)
+{
+    (void)state;
+    static const unsigned char inf_f32[] = {0, 0, 0x80, 0x7f}, nan_f32[] = {1, 0, 0x80, 0xff}, inf_bf16[] = {0x80, 0xff},
+                               nan_bf16[] = {0xc0, 0x7f}, inf_f16[] = {0, 0xfc}, nan_f16[] = {1, 0x7c};
+    static const struct {
+        ag_weight_type type;
+        int first, second;
+    } blocks[] = {{AG_W_Q4_0, 0, -1},  {AG_W_Q4_1, 0, 2},    {AG_W_Q5_0, 0, -1}, {AG_W_Q5_1, 0, 2}, {AG_W_Q8_0, 0, -1},
+                  {AG_W_Q2_K, 80, 82}, {AG_W_Q3_K, 108, -1}, {AG_W_Q4_K, 0, 2},  {AG_W_Q5_K, 0, 2}, {AG_W_Q6_K, 208, -1}};
+    check_one_bad(AG_W_F32, 7, 0, 4, inf_f32);
+    check_one_bad(AG_W_F32, 7, 0, 4, nan_f32);
+    check_one_bad(AG_W_BF16, 7, 0, 2, inf_bf16);
+    check_one_bad(AG_W_BF16, 7, 0, 2, nan_bf16);
+    check_one_bad(AG_W_F16, 7, 0, 2, inf_f16);
+    check_one_bad(AG_W_F16, 7, 0, 2, nan_f16);
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        const int64_t K = ag_weight_block_weights(blocks[i].type) * 2;
+        check_one_bad(blocks[i].type, K, blocks[i].first, 2, nan_f16);
+        if (blocks[i].second >= 0) check_one_bad(blocks[i].type, K, blocks[i].second, 2, inf_f16);
+    }
+}
+
 static void paths_that_hold_no_model_say_why(void **state)
 {
     (void)state;
@@ -450,6 +492,7 @@ int main(void)
         cmocka_unit_test(a_wrong_shape_or_dtype_is_named_with_what_was_expected),
         cmocka_unit_test(a_tensor_too_many_is_refused_unless_it_is_known_to_be_of_no_use),
         cmocka_unit_test(weights_that_are_no_numbers_are_found),
+        cmocka_unit_test(bad_numbers_and_scales_of_every_type_are_found),
         cmocka_unit_test(paths_that_hold_no_model_say_why),
         cmocka_unit_test(a_gguf_files_tensors_are_held_against_its_metadata),
     };

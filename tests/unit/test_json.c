@@ -96,6 +96,22 @@ static void integers_beyond_64_bits_read_as_doubles(void **state)
     ag_json_free(&root);
 }
 
+static void python_nan_reads_as_null_only_where_asked(void **state)
+{
+    (void)state;
+    ag_err err;
+    json_t *root;
+    const char *text = "{\"a\": NaN, \"b\": [-Infinity, Infinity, -1], \"NaN\": \"NaN\", \"c\": 99999999999999999999}";
+    must_fail(AG_E_FORMAT, "not valid JSON", parse(&root, text, &err));
+    must(ag_json_parse_nan(&root, text, strlen(text), "a.json", &err));
+    ag_str s = {0};
+    ag_jw_value(&(ag_json_writer){.out = &s, .indent = -1}, NULL, root);
+    assert_string_equal("{\"a\":null,\"b\":[null,null,-1],\"NaN\":\"NaN\",\"c\":1e+20}", s.text);
+    ag_str_free(&s);
+    ag_json_free(&root);
+    must_fail(AG_E_FORMAT, "not valid JSON", ag_json_parse_nan(&root, "[NaNa]", 6, "a.json", &err));
+}
+
 static void files_larger_than_allowed_are_not_read(void **state)
 {
     (void)state;
@@ -219,6 +235,7 @@ int main(void)
         cmocka_unit_test(malformed_json_is_refused),
         cmocka_unit_test(nesting_has_a_bound),
         cmocka_unit_test(integers_beyond_64_bits_read_as_doubles),
+        cmocka_unit_test(python_nan_reads_as_null_only_where_asked),
         cmocka_unit_test(files_larger_than_allowed_are_not_read),
         cmocka_unit_test(written_json_looks_as_python_writes_it),
         cmocka_unit_test(values_are_copied_in_their_own_order),
