@@ -5,6 +5,7 @@
 #include "format/torch_archive.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char FILE_NAME[] = "optimizer.pt";
@@ -92,6 +93,23 @@ static ag_status read_group_numbers(ag_optimizer_state *s, const ag_torch_value 
     return AG_OK;
 }
 
+static int compare_ids(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+static ag_status check_unique(const int64_t *ids, size_t n, ag_arena *a, ag_err *err)
+{
+    int64_t *sorted = ag_arena_array(a, n, sizeof *sorted);
+    if (n) memcpy(sorted, ids, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, compare_ids);
+    for (size_t i = 1; i < n; i++)
+        if (sorted[i] == sorted[i - 1])
+            return ag_fail(err, AG_E_FORMAT, "'params' of the groups list parameter %lld twice", (long long)sorted[i]);
+    return AG_OK;
+}
+
 /* ids[i] = the key of the i-th parameter, groups one behind the other. */
 static ag_status read_ids(int64_t *ids, size_t n_params, const ag_torch_value *groups, ag_arena *a, ag_err *err)
 {
@@ -107,7 +125,7 @@ static ag_status read_ids(int64_t *ids, size_t n_params, const ag_torch_value *g
             if (n < n_params) ids[n] = list->items[i]->integer;
         }
     }
-    if (n == n_params) return AG_OK;
+    if (n == n_params) return check_unique(ids, n, a, err);
     return ag_fail(err, AG_E_SHAPE, "it has %zu parameters, this adapter has %zu; it belongs to another run", n, n_params);
 }
 
