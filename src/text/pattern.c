@@ -113,10 +113,26 @@ static void span(ag_pieces *pieces, size_t start, size_t end, bool match, bool i
     ag_spans_add(pieces, start, end, match != invert);
 }
 
+/* The empty text stands between any two characters and at both ends. */
+static void find_nothing(const unsigned char *text, size_t n, bool invert, ag_pieces *pieces)
+{
+    size_t bytes;
+    span(pieces, 0, 0, true, invert);
+    for (size_t at = 0; at < n; at += bytes) {
+        ag_utf8_peek(text, at, &bytes);
+        span(pieces, at, at + bytes, false, invert);
+        span(pieces, at + bytes, at + bytes, true, invert);
+    }
+}
+
 static void find_text(const ag_pattern *p, const unsigned char *text, size_t n, bool invert, ag_pieces *pieces)
 {
     size_t done = 0;
-    if (p->n > 0 && p->n <= n) {
+    if (p->n == 0) {
+        find_nothing(text, n, invert, pieces);
+        return;
+    }
+    if (p->n <= n) {
         for (size_t at = 0; at + p->n <= n;) {
             const unsigned char *hit = memmem(text + at, n - at, p->text, p->n);
             if (!hit) break;

@@ -2,6 +2,12 @@
 #include "text/pattern.h"
 #include "text/unicode_class.h"
 
+#include "base/arena.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct {
@@ -29,6 +35,65 @@ static void add_ranges(ag_str *out, unsigned flag, bool negated)
         if (c - first == 1) ag_str_printf(out, "\\x{%x}", first);
         else ag_str_printf(out, "\\x{%x}-\\x{%x}", first, c - 1);
     }
+}
+
+/* Categories by name: "L", "Lu" …; 0: not one of them. */
+static uint32_t categories(const char *name, size_t n)
+{
+    static const char names[][3] = {"Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps",
+                                    "Pe", "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co"};
+    uint32_t set = 0;
+    for (int i = 0; i < 30; i++)
+        if (n > 0 && n < 3 && names[i][0] != 'C' && strncmp(names[i], name, n) == 0) set |= AG_CAT_BIT(i);
+    return set;
+}
+
+/* The characters that are of the categories but that this PCRE2, being of an older Unicode, does not know as such: ranges of a
+ * class. Found by matching \P{name} against a text of all that should not match it. */
+static void add_newer(ag_str *out, const char *name, size_t n, uint32_t set)
+{
+    const uint16_t *kinds = ag_unicode_kinds();
+    unsigned char *all = malloc(AG_CODE_POINTS * 4);
+    if (!all) ag_out_of_memory(AG_CODE_POINTS * 4);
+    size_t n_all = 0, bytes;
+    for (uint32_t c = 0; c < AG_CODE_POINTS; c++)
+        if (ag_kind_in(kinds[c], set)) n_all += ag_utf8_put(all + n_all, c);
+    char pattern[16];
+    int code = 0;
+    PCRE2_SIZE at = 0;
+    snprintf(pattern, sizeof pattern, "\\P{%.*s}+", (int)n, name);
+    pcre2_code *regex = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK, &code, &at, NULL);
+    pcre2_match_data *data = pcre2_match_data_create(1, NULL);
+    if (!regex || !data) ag_out_of_memory(sizeof pattern);
+    for (at = 0; pcre2_match(regex, all, n_all, at, PCRE2_NO_UTF_CHECK, data, NULL) > 0;) {
+        const PCRE2_SIZE *bounds = pcre2_get_ovector_pointer(data);
+        uint32_t first = UINT32_MAX, last = 0;
+        for (size_t k = bounds[0]; k < bounds[1]; k += bytes) {
+            uint32_t c = ag_utf8_peek(all, k, &bytes);
+            if (first != UINT32_MAX && c != last + 1) ag_str_printf(out, "\\x{%x}-\\x{%x}", first, last), first = c;
+            if (first == UINT32_MAX) first = c;
+            last = c;
+        }
+        if (first != UINT32_MAX) ag_str_printf(out, "\\x{%x}-\\x{%x}", first, last);
+        at = bounds[1];
+    }
+    pcre2_match_data_free(data);
+    pcre2_code_free(regex);
+    free(all);
+}
+
+/* \p{name} or \P{name}. Inside a class \P stays as PCRE2 has it. */
+static void add_property(ag_str *out, const char *name, size_t n, bool negated, bool in_class)
+{
+    uint32_t set = categories(name, n);
+    if (set == 0 || (negated && in_class)) {
+        ag_str_printf(out, "\\%c{%.*s}", negated ? 'P' : 'p', (int)n, name);
+        return;
+    }
+    if (!in_class) ag_str_add(out, negated ? "[^" : "[");
+    ag_str_printf(out, "\\p{%.*s}", (int)n, name);
+    add_newer(out, name, n, set);
+    if (!in_class) ag_str_add_char(out, ']');
 }
 
 static void add_set(translation *t, unsigned flag, bool negated, bool in_class)
@@ -66,7 +131,7 @@ static ag_status escape(translation *t, bool in_class)
         size_t n = (size_t)(close - name);
         t->at = close + 1;
         if (n == 3 && strncmp(name, "Han", 3) == 0) add_set(t, AG_CHAR_HAN, negated, in_class);
-        else ag_str_printf(t->out, "\\%c{%.*s}", negated ? 'P' : 'p', (int)n, name);
+        else add_property(t->out, name, n, negated, in_class);
         return AG_OK;
     }
     ag_str_add_char(t->out, '\\');
@@ -74,7 +139,24 @@ static ag_status escape(translation *t, bool in_class)
     return AG_OK;
 }
 
-/* A class, at its '['. Intersections come in one form only, [X&&[^Y]]: it becomes (?![Y])[X]. */
+/* [:name:] inside a class; the two differ in what most of them hold. */
+static ag_status posix_name(translation *t)
+{
+    if (strncmp(t->at, "[:punct:]", 9) == 0) {
+        add_property(t->out, "P", 1, false, true);
+        add_property(t->out, "S", 1, false, true);
+    } else if (strncmp(t->at, "[:space:]", 9) == 0) {
+        add_ranges(t->out, AG_CHAR_SPACE, false);
+    } else if (strncmp(t->at, "[:digit:]", 9) == 0) {
+        add_property(t->out, "Nd", 2, false, true);
+    } else {
+        return refuse(t, "a POSIX class other than punct, space and digit");
+    }
+    t->at += 9;
+    return AG_OK;
+}
+
+/* A class, at its '['. Intersections come in one form only, [X&&[^Y]]: it becomes (?:(?![Y])[X]). */
 static ag_status bracket(translation *t)
 {
     size_t start = t->out->n;
@@ -86,7 +168,7 @@ static ag_status bracket(translation *t)
             if (strncmp(t->at, "&&[^", 4) != 0 || t->out->text[start + 1] == '^') return refuse(t, "an intersection of this form");
             t->at += 4;
             ag_str part = {0}, *whole = t->out;
-            ag_str_add(&part, "(?![");
+            ag_str_add(&part, "(?:(?![");
             t->out = &part;
             ag_status status = AG_OK;
             while (!status && *t->at && *t->at != ']' && *t->at != '[') {
@@ -99,18 +181,15 @@ static ag_status bracket(translation *t)
                 t->at += 2;
                 ag_str_add(&part, "])");
                 ag_str_add_n(&part, whole->text + start, whole->n - start);
-                ag_str_add_char(&part, ']');
+                ag_str_add(&part, "])");
                 whole->n = start;
                 ag_str_add_n(whole, part.text, part.n);
             }
             ag_str_free(&part);
             return status;
         }
-        if (t->at[0] == '[' && t->at[1] == ':') { /* a POSIX name: the same in both */
-            const char *close = strstr(t->at, ":]");
-            if (!close) return refuse(t, "a class without an end");
-            ag_str_add_n(t->out, t->at, (size_t)(close + 2 - t->at));
-            t->at = close + 2;
+        if (t->at[0] == '[' && t->at[1] == ':') {
+            AG_TRY(posix_name(t));
         } else if (*t->at == '[') {
             return refuse(t, "a class inside a class");
         } else if (*t->at == '\\') {

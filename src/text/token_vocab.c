@@ -76,7 +76,7 @@ int32_t ag_token_vocab_find(const ag_token_vocab *v, const char *text, size_t n)
     return find_hashed(v, (uint32_t)ag_text_hash(text, n), text, n);
 }
 
-ag_status ag_token_vocab_add(ag_token_vocab *v, const char *text, size_t n, int64_t id, const char *name, ag_err *err)
+static ag_status add(ag_token_vocab *v, const char *text, size_t n, int64_t id, bool again, const char *name, ag_err *err)
 {
     int shown = n < 60 ? (int)n : 60;
     if (id < 0 || id >= AG_VOCAB_MAX_IDS || (uint64_t)id > v->n_tokens * 8 + AG_VOCAB_MAX_HOLES)
@@ -87,7 +87,7 @@ ag_status ag_token_vocab_add(ag_token_vocab *v, const char *text, size_t n, int6
                        (int)(v->length[id] < 60 ? v->length[id] : 60), v->blob + v->start[id], shown, text, (long long)id);
     uint32_t hash = (uint32_t)ag_text_hash(text, n);
     int32_t same = find_hashed(v, hash, text, n);
-    if (same >= 0)
+    if (same >= 0 && !again)
         return ag_fail(err, AG_E_FORMAT, "%s: token \"%.*s\" stands twice in the vocabulary, as id %d and as id %lld", name, shown, text,
                        (int)same, (long long)id);
     if (n >= UINT32_MAX || v->n_blob >= UINT32_MAX - n)
@@ -111,8 +111,24 @@ ag_status ag_token_vocab_add(ag_token_vocab *v, const char *text, size_t n, int6
     v->n_blob += n;
     v->n_tokens++;
     if (v->n_tokens * 2 > v->n_slots) widen(v);
-    place(v, hash, (int32_t)id);
+    if (same < 0) {
+        place(v, hash, (int32_t)id);
+        return AG_OK;
+    }
+    size_t at = hash & (v->n_slots - 1);
+    while (v->slots[at] != same) at = (at + 1) & (v->n_slots - 1);
+    v->slots[at] = (int32_t)id;
     return AG_OK;
+}
+
+ag_status ag_token_vocab_add(ag_token_vocab *v, const char *text, size_t n, int64_t id, const char *name, ag_err *err)
+{
+    return add(v, text, n, id, false, name, err);
+}
+
+ag_status ag_token_vocab_add_again(ag_token_vocab *v, const char *text, size_t n, int64_t id, const char *name, ag_err *err)
+{
+    return add(v, text, n, id, true, name, err);
 }
 
 void ag_token_vocab_free(ag_token_vocab *v)

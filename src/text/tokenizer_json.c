@@ -96,7 +96,7 @@ static ag_status read_vocab_list(ag_tokenizer *t, ag_json_walk *w, ag_str *key, 
         AG_TRY(ag_json_walk_byte(w, ','));
         AG_TRY(ag_json_walk_double(w, &score));
         AG_TRY(ag_json_walk_byte(w, ']'));
-        AG_TRY(ag_token_vocab_add(&t->vocab, key->text ? key->text : "", key->n, (int64_t)n, w->name, w->err));
+        AG_TRY(ag_token_vocab_add_again(&t->vocab, key->text ? key->text : "", key->n, (int64_t)n, w->name, w->err));
         if (n == room) {
             room = room ? room * 2 : 1024;
             *scores = realloc(*scores, room * sizeof **scores);

@@ -175,6 +175,10 @@ void ag_tokenizer_index_ids(ag_tokenizer *t)
     t->added_of_id = malloc(((size_t)t->n_ids + 1) * sizeof *t->added_of_id);
     if (!t->added_of_id) ag_out_of_memory((size_t)t->n_ids * sizeof *t->added_of_id);
     memset(t->added_of_id, 0xff, ((size_t)t->n_ids + 1) * sizeof *t->added_of_id);
+    /* A Unigram vocabulary may have the text of an added token under further ids: they are that token as well. */
+    for (size_t id = 0; id < t->vocab.n && t->kind == AG_MODEL_UNIGRAM; id++)
+        if (ag_token_vocab_has(&t->vocab, (int64_t)id))
+            t->added_of_id[id] = ag_token_vocab_find(&t->added_texts, t->vocab.blob + t->vocab.start[id], t->vocab.length[id]);
     for (size_t i = t->added.n; i-- > 0;) t->added_of_id[t->added.tokens[i].id] = (int32_t)i;
 }
 

@@ -14,7 +14,9 @@ void ag_unigram_init(ag_unigram *u, const ag_token_vocab *vocab, double *scores,
     ag_added_trie_init(&u->trie);
     for (size_t id = 0; id < vocab->n; id++) {
         if (!ag_token_vocab_has(vocab, (int64_t)id)) continue;
-        ag_added_trie_add(&u->trie, vocab->blob + vocab->start[id], vocab->length[id], (int32_t)id);
+        const char *text = vocab->blob + vocab->start[id];
+        int32_t found = ag_token_vocab_find(vocab, text, vocab->length[id]); /* not this id where a later one has the same text */
+        ag_added_trie_add(&u->trie, text, vocab->length[id], found);
         if (scores[id] < u->min_score) u->min_score = scores[id];
     }
     for (unsigned byte = 0; byte < 256; byte++) {
