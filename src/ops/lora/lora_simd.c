@@ -39,15 +39,15 @@ INLINE void tile(int M, int V, vf *acc, const float *c, int64_t ci, int64_t cs, 
     }
 }
 
-/* The same onto memory: out[i·ldo + v] += … */
-INLINE void tile_onto(int M, int V, float *out, int64_t ldo, const float *c, int64_t ci, int64_t cs, int64_t n, const float *p,
-                      int64_t ps)
+/* The same onto memory: out[i·ldo + v] = … where it is the first, += … where not. */
+INLINE void tile_onto(int M, int V, bool first, float *out, int64_t ldo, const float *c, int64_t ci, int64_t cs, int64_t n,
+                      const float *p, int64_t ps)
 {
     vf acc[16];
 #pragma GCC unroll 16
     for (int i = 0; i < M; i++)
 #pragma GCC unroll 4
-        for (int v = 0; v < V; v++) acc[i * V + v] = vf_load(out + i * ldo + v * VF_LANES);
+        for (int v = 0; v < V; v++) acc[i * V + v] = first ? vf_zero() : vf_load(out + i * ldo + v * VF_LANES);
     tile(M, V, acc, c, ci, cs, n, p, ps);
 #pragma GCC unroll 16
     for (int i = 0; i < M; i++)
@@ -56,32 +56,32 @@ INLINE void tile_onto(int M, int V, float *out, int64_t ldo, const float *c, int
 }
 
 /* out[t,Rp] += panel[t,64] · p[64,Rp], for `rows` rows, rounded up to a tile (the panel has zeros there, `out` has room). */
-static void reduce(float *out, int64_t rows, const float *panel, const float *p, int64_t Rp)
+static void reduce(float *out, bool first, int64_t rows, const float *panel, const float *p, int64_t Rp)
 {
     for (int64_t r = 0; r < Rp;) {
         const int64_t vectors = (Rp - r) / VF_LANES;
         if (WIDE_V == 4 && vectors >= 4) {
             for (int64_t t = 0; t < rows; t += WIDE_M)
-                tile_onto(WIDE_M, WIDE_V, out + t * Rp + r, Rp, panel + t * PANEL, PANEL, 1, PANEL, p + r, Rp);
+                tile_onto(WIDE_M, WIDE_V, first, out + t * Rp + r, Rp, panel + t * PANEL, PANEL, 1, PANEL, p + r, Rp);
             r += 4 * VF_LANES;
         } else if (vectors >= 2) {
             for (int64_t t = 0; t < rows; t += PAIR_M)
-                tile_onto(PAIR_M, 2, out + t * Rp + r, Rp, panel + t * PANEL, PANEL, 1, PANEL, p + r, Rp);
+                tile_onto(PAIR_M, 2, first, out + t * Rp + r, Rp, panel + t * PANEL, PANEL, 1, PANEL, p + r, Rp);
             r += 2 * VF_LANES;
         } else {
             for (int64_t t = 0; t < rows; t += SINGLE_M)
-                tile_onto(SINGLE_M, 1, out + t * Rp + r, Rp, panel + t * PANEL, PANEL, 1, PANEL, p + r, Rp);
+                tile_onto(SINGLE_M, 1, first, out + t * Rp + r, Rp, panel + t * PANEL, PANEL, 1, PANEL, p + r, Rp);
             r += VF_LANES;
         }
     }
 }
 
 /* out[Rp,64] += c[rows,Rp]ᵀ · panel[rows,64] */
-static void accumulate(float *out, int64_t rows, const float *c, int64_t Rp, const float *panel)
+static void accumulate(float *out, bool first, int64_t rows, const float *c, int64_t Rp, const float *panel)
 {
     for (int64_t r = 0; r < Rp; r += WIDE_M)
         for (int w = 0; w < PANEL; w += WIDE)
-            tile_onto(WIDE_M, WIDE_V, out + r * PANEL + w, PANEL, c + r, 1, Rp, rows, panel + w, PANEL);
+            tile_onto(WIDE_M, WIDE_V, first, out + r * PANEL + w, PANEL, c + r, 1, Rp, rows, panel + w, PANEL);
 }
 
 /* out[t,n] += scale · (c[rows,Rp] · p[R,64])·factor, where factor[rows,64] may be NULL; `columns` of the 64 are there. */
@@ -103,6 +103,7 @@ static void expand(float *out, int64_t ldo, int64_t rows, int64_t columns, const
                     const int64_t at = w + v * VF_LANES, left = t + i < rows ? columns - at : 0;
                     const vf f = factor ? vf_load(factor + (t + i) * PANEL + at) : s;
                     float *y = out + (t + i) * ldo + at;
+                    __builtin_prefetch(y + PANEL, 1);
                     if (whole)
                         vf_store(y, vf_fma(f, acc[i * WIDE_V + v], vf_load(y)));
                     else if (left > 0)
@@ -148,6 +149,7 @@ static void fill_panel(float *panel, float *factor, const float *x, int64_t ld, 
     for (int64_t t = 0; t < rows; t++, x += ld, panel += PANEL) {
         if (dropout) factors_of_row(factor + t * PANEL, dropout, index + (uint64_t)(t * ld));
         for (int i = 0; i < PANEL; i += VF_LANES) {
+            __builtin_prefetch(x + i + PANEL);
             vf v = columns == PANEL ? vf_load(x + i) : i < columns ? vf_load_n(x + i, columns - i) : vf_zero();
             if (dropout) v = v * vf_load(factor + t * PANEL + i);
             vf_store(panel + i, bf16 ? vf_round_bf16(v) : v);
@@ -213,25 +215,25 @@ void AG_LEVEL(ag_lora_fwd)(const ag_lora_plan *plan, int64_t t0, int64_t t1)
     const float *x = (const float *)a->x.data + t0 * K;
     float *y = (float *)a->y.data + t0 * N, *h = (float *)a->h.data + t0 * R;
 
-    memset(sum, 0, (size_t)(ROWS * Rp) * sizeof *sum);
     for (int64_t k = 0; k < K; k += PANEL) {
         fill_panel(panel, factor, x + k, K, rows, min64(PANEL, K - k), dropout, (uint64_t)(t0 * K + k), plan->bf16);
-        reduce(sum, rows, panel, plan->a + k * Rp, Rp);
+        reduce(sum, k == 0, rows, panel, plan->a + k * Rp, Rp);
     }
     for (int64_t t = 0; t < rows; t++) memcpy(h + t * R, sum + t * Rp, (size_t)R * sizeof *h);
     round_operand(plan, sum, rows * Rp);
-    for (int64_t n = 0; n < N; n += PANEL)
-        expand(y + n, N, rows, min64(PANEL, N - n), sum, R, Rp, plan->b + n * Rp, a->scale, NULL);
+    for (int64_t t = 0; t < rows; t += WIDE_M) /* few rows at a time, so that y streams and B comes from the second cache */
+        for (int64_t n = 0; n < N; n += PANEL)
+            expand(y + t * N + n, N, min64(WIDE_M, rows - t), min64(PANEL, N - n), sum + t * Rp, R, Rp, plan->b + n * Rp, a->scale,
+                   NULL);
 }
 
-/* Rows [t0,t0+rows) of a group; `first` of the group, whose partial sums start from zero. */
+/* Rows [t0,t0+rows) of a group; its first ones begin its partial sums. */
 static void backward_rows(const ag_lora_plan *plan, int64_t t0, int64_t rows, float *da_part, float *db_part, bool first)
 {
     float panel[ROWS * PANEL] __attribute__((aligned(64))), factor[ROWS * PANEL] __attribute__((aligned(64)));
     float h[ROWS * AG_LORA_MAX_R] __attribute__((aligned(64)));
     const ag_lora_bwd_args *a = plan->bwd;
     const int64_t K = plan->K, N = plan->N, R = plan->R, Rp = plan->Rp;
-    const size_t part_bytes = (size_t)(Rp * PANEL) * sizeof(float);
     const dropout_plan *dropout = plan->dropout.drop ? &plan->dropout : NULL;
     const float *dy = (const float *)a->dy.data + t0 * N, *x = (const float *)a->x.data + t0 * K;
     float *dx = a->dx.data ? (float *)a->dx.data + t0 * K : NULL, *dh = plan->dh + t0 * Rp;
@@ -239,19 +241,16 @@ static void backward_rows(const ag_lora_plan *plan, int64_t t0, int64_t rows, fl
     memset(h, 0, (size_t)(rows * Rp) * sizeof *h);
     for (int64_t t = 0; t < rows; t++) memcpy(h + t * Rp, (const float *)a->h.data + (t0 + t) * R, (size_t)R * sizeof *h);
     round_operand(plan, h, rows * Rp);
-    memset(dh, 0, (size_t)(ROWS * Rp) * sizeof *dh);
     for (int64_t n = 0; n < N; n += PANEL) {
         fill_panel(panel, NULL, dy + n, N, rows, min64(PANEL, N - n), NULL, 0, plan->bf16);
-        reduce(dh, rows, panel, plan->b + n * Rp, Rp);
-        if (first) memset(db_part + n * Rp, 0, part_bytes);
-        accumulate(db_part + n * Rp, rows, h, Rp, panel);
+        reduce(dh, n == 0, rows, panel, plan->b + n * Rp, Rp);
+        accumulate(db_part + n * Rp, first, rows, h, Rp, panel);
     }
     for (int64_t i = 0; i < rows * Rp; i += VF_LANES) vf_store(dh + i, vf_load(dh + i) * vf_set1(a->scale));
     round_operand(plan, dh, rows * Rp);
     for (int64_t k = 0; k < K; k += PANEL) {
         fill_panel(panel, factor, x + k, K, rows, min64(PANEL, K - k), dropout, (uint64_t)(t0 * K + k), plan->bf16);
-        if (first) memset(da_part + k * Rp, 0, part_bytes);
-        accumulate(da_part + k * Rp, rows, dh, Rp, panel);
+        accumulate(da_part + k * Rp, first, rows, dh, Rp, panel);
         if (dx) expand(dx + k, K, rows, min64(PANEL, K - k), dh, R, Rp, plan->a + k * Rp, 1, dropout ? factor : NULL);
     }
 }
