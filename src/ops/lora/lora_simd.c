@@ -11,7 +11,7 @@
 #include "ops/lora/lora_slots.h"
 #include "ops/simd.h"
 
-enum { PANEL = LORA_PANEL, ROWS = LORA_ROWS };
+enum { PANEL = LORA_PANEL, ROWS = LORA_ROWS, LINE = 16 /* floats of a cache line */, ASKED = 16 /* lines at a time */ };
 
 /* Tile sizes by registers: M·V sums, V vectors of p and one broadcast. With V = 4 of 16 lanes a tile is as wide as a panel. */
 #if defined(AG_SIMD_AVX2)
@@ -40,48 +40,79 @@ INLINE void tile(int M, int V, vf *acc, const float *c, int64_t ci, int64_t cs, 
 }
 
 /* The same onto memory: out[i·ldo + v] = … where it is the first, += … where not. */
-INLINE void tile_onto(int M, int V, bool first, float *out, int64_t ldo, const float *c, int64_t ci, int64_t cs, int64_t n,
-                      const float *p, int64_t ps)
+INLINE void tile_load(int M, int V, bool first, vf *acc, const float *out, int64_t ldo)
 {
-    vf acc[16];
 #pragma GCC unroll 16
     for (int i = 0; i < M; i++)
 #pragma GCC unroll 4
         for (int v = 0; v < V; v++) acc[i * V + v] = first ? vf_zero() : vf_load(out + i * ldo + v * VF_LANES);
-    tile(M, V, acc, c, ci, cs, n, p, ps);
+}
+
+INLINE void tile_store(int M, int V, const vf *acc, float *out, int64_t ldo)
+{
 #pragma GCC unroll 16
     for (int i = 0; i < M; i++)
 #pragma GCC unroll 4
         for (int v = 0; v < V; v++) vf_store(out + i * ldo + v * VF_LANES, acc[i * V + v]);
 }
 
-/* out[t,Rp] += panel[t,64] · p[64,Rp], for `rows` rows, rounded up to a tile (the panel has zeros there, `out` has room). */
-static void reduce(float *out, bool first, int64_t rows, const float *panel, const float *p, int64_t Rp)
+/* Asks for a line of each of a few rows of the panel that comes next. Sixteen at a time, between pieces of work: a core has about
+ * as many misses under way, and asking for a whole panel at once would stall on them. */
+INLINE void ask(const float *ahead, int64_t ld, int n_rows)
+{
+    for (int i = 0; i < n_rows; i++) __builtin_prefetch(ahead + i * ld);
+}
+
+INLINE void reduce_tile(int M, int V, bool first, float *out, int64_t Rp, const float *panel, const float *p, const float *ahead,
+                        int64_t ld)
+{
+    vf acc[16];
+    tile_load(M, V, first, acc, out, Rp);
+    for (int line = 0; line < PANEL; line += LINE) {
+        ask(ahead + line, ld, M);
+        tile(M, V, acc, panel + line, PANEL, 1, LINE, p + line * Rp, Rp);
+    }
+    tile_store(M, V, acc, out, Rp);
+}
+
+/* out[t,Rp] += panel[t,64] · p[64,Rp], for `rows` rows, rounded up to a tile (the panel has zeros there, `out` has room). `ahead`,
+ * with rows `ld` apart, is what the next panel will be filled from. */
+static void reduce(float *out, bool first, int64_t rows, const float *panel, const float *p, int64_t Rp, const float *ahead,
+                   int64_t ld)
 {
     for (int64_t r = 0; r < Rp;) {
         const int64_t vectors = (Rp - r) / VF_LANES;
         if (WIDE_V == 4 && vectors >= 4) {
             for (int64_t t = 0; t < rows; t += WIDE_M)
-                tile_onto(WIDE_M, WIDE_V, first, out + t * Rp + r, Rp, panel + t * PANEL, PANEL, 1, PANEL, p + r, Rp);
+                reduce_tile(WIDE_M, WIDE_V, first, out + t * Rp + r, Rp, panel + t * PANEL, p + r, ahead + t * ld, ld);
             r += 4 * VF_LANES;
         } else if (vectors >= 2) {
             for (int64_t t = 0; t < rows; t += PAIR_M)
-                tile_onto(PAIR_M, 2, first, out + t * Rp + r, Rp, panel + t * PANEL, PANEL, 1, PANEL, p + r, Rp);
+                reduce_tile(PAIR_M, 2, first, out + t * Rp + r, Rp, panel + t * PANEL, p + r, ahead + t * ld, ld);
             r += 2 * VF_LANES;
         } else {
             for (int64_t t = 0; t < rows; t += SINGLE_M)
-                tile_onto(SINGLE_M, 1, first, out + t * Rp + r, Rp, panel + t * PANEL, PANEL, 1, PANEL, p + r, Rp);
+                reduce_tile(SINGLE_M, 1, first, out + t * Rp + r, Rp, panel + t * PANEL, p + r, ahead + t * ld, ld);
             r += VF_LANES;
         }
     }
 }
 
-/* out[Rp,64] += c[rows,Rp]ᵀ · panel[rows,64] */
-static void accumulate(float *out, bool first, int64_t rows, const float *c, int64_t Rp, const float *panel)
+/* out[Rp,64] += c[rows,Rp]ᵀ · panel[rows,64]; `ahead` as above, NULL: somebody else asks. */
+static void accumulate(float *out, bool first, int64_t rows, const float *c, int64_t Rp, const float *panel, const float *ahead,
+                       int64_t ld)
 {
     for (int64_t r = 0; r < Rp; r += WIDE_M)
-        for (int w = 0; w < PANEL; w += WIDE)
-            tile_onto(WIDE_M, WIDE_V, first, out + r * PANEL + w, PANEL, c + r, 1, Rp, rows, panel + w, PANEL);
+        for (int w = 0; w < PANEL; w += WIDE) {
+            vf acc[WIDE_M * WIDE_V];
+            const int64_t line = r / WIDE_M * LINE;
+            tile_load(WIDE_M, WIDE_V, first, acc, out + r * PANEL + w, PANEL);
+            for (int64_t t = 0; t < rows; t += ASKED) {
+                if (ahead && line < PANEL) ask(ahead + t * ld + line, ld, ASKED);
+                tile(WIDE_M, WIDE_V, acc, c + t * Rp + r, 1, Rp, rows - t < ASKED ? rows - t : ASKED, panel + t * PANEL + w, PANEL);
+            }
+            tile_store(WIDE_M, WIDE_V, acc, out + r * PANEL + w, PANEL);
+        }
 }
 
 /* out[t,n] += scale · (c[rows,Rp] · p[R,64])·factor, where factor[rows,64] may be NULL; `columns` of the 64 are there. */
@@ -149,7 +180,6 @@ static void fill_panel(float *panel, float *factor, const float *x, int64_t ld, 
     for (int64_t t = 0; t < rows; t++, x += ld, panel += PANEL) {
         if (dropout) factors_of_row(factor + t * PANEL, dropout, index + (uint64_t)(t * ld));
         for (int i = 0; i < PANEL; i += VF_LANES) {
-            __builtin_prefetch(x + i + PANEL);
             vf v = columns == PANEL ? vf_load(x + i) : i < columns ? vf_load_n(x + i, columns - i) : vf_zero();
             if (dropout) v = v * vf_load(factor + t * PANEL + i);
             vf_store(panel + i, bf16 ? vf_round_bf16(v) : v);
@@ -217,7 +247,7 @@ void AG_LEVEL(ag_lora_fwd)(const ag_lora_plan *plan, int64_t t0, int64_t t1)
 
     for (int64_t k = 0; k < K; k += PANEL) {
         fill_panel(panel, factor, x + k, K, rows, min64(PANEL, K - k), dropout, (uint64_t)(t0 * K + k), plan->bf16);
-        reduce(sum, k == 0, rows, panel, plan->a + k * Rp, Rp);
+        reduce(sum, k == 0, rows, panel, plan->a + k * Rp, Rp, x + k + PANEL, K);
     }
     for (int64_t t = 0; t < rows; t++) memcpy(h + t * R, sum + t * Rp, (size_t)R * sizeof *h);
     round_operand(plan, sum, rows * Rp);
@@ -243,14 +273,14 @@ static void backward_rows(const ag_lora_plan *plan, int64_t t0, int64_t rows, fl
     round_operand(plan, h, rows * Rp);
     for (int64_t n = 0; n < N; n += PANEL) {
         fill_panel(panel, NULL, dy + n, N, rows, min64(PANEL, N - n), NULL, 0, plan->bf16);
-        reduce(dh, n == 0, rows, panel, plan->b + n * Rp, Rp);
-        accumulate(db_part + n * Rp, first, rows, h, Rp, panel);
+        reduce(dh, n == 0, rows, panel, plan->b + n * Rp, Rp, dy + n + PANEL, N);
+        accumulate(db_part + n * Rp, first, rows, h, Rp, panel, NULL, 0);
     }
     for (int64_t i = 0; i < rows * Rp; i += VF_LANES) vf_store(dh + i, vf_load(dh + i) * vf_set1(a->scale));
     round_operand(plan, dh, rows * Rp);
     for (int64_t k = 0; k < K; k += PANEL) {
         fill_panel(panel, factor, x + k, K, rows, min64(PANEL, K - k), dropout, (uint64_t)(t0 * K + k), plan->bf16);
-        accumulate(da_part + k * Rp, first, rows, dh, Rp, panel);
+        accumulate(da_part + k * Rp, first, rows, dh, Rp, panel, x + k + PANEL, K);
         if (dx) expand(dx + k, K, rows, min64(PANEL, K - k), dh, R, Rp, plan->a + k * Rp, 1, dropout ? factor : NULL);
     }
 }
