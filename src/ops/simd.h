@@ -88,11 +88,19 @@ static inline vf vf_zero(void) { return vf_set1(0); }
 /* Sums the lanes as a tree: halves onto halves. */
 static inline float vf_sum(vf v)
 {
-    float x[VF_LANES];
-    memcpy(x, &v, sizeof x);
-    for (int half = VF_LANES / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) x[i] += x[i + half];
-    return x[0];
+#if defined(AG_SIMD_AVX512)
+    const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+#elif defined(AG_SIMD_AVX2)
+    const __m256 eight = v;
+#endif
+#if defined(AG_SIMD_NEON)
+    const float32x2_t two = vadd_f32(vget_low_f32(v), vget_high_f32(v));
+    return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
+#else
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+#endif
 }
 
 static inline float vf_max_lane(vf v)

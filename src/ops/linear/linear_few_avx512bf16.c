@@ -18,33 +18,40 @@ static inline __m512i load_some(const uint16_t *x, int64_t n)
 
 static inline __m512 add_products(__m512 sum, __m512i w, __m512i x) { return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)x); }
 
-static inline __attribute__((always_inline)) void one_token(decode_bf16_fn *decode, const ag_linear_fwd_args *a, const uint16_t *x, int i,
+static inline __attribute__((always_inline)) void one_token(decode_bf16_fn *decode, const int per_block, const ag_linear_fwd_args *a, const uint16_t *x, int i,
                                                             int64_t n0, int64_t n1)
 {
     const ag_weight *w = a->w[i];
+    const weight_rows all = rows_of(w);
     const int64_t K = w->K, whole = K / CHUNK * CHUNK;
+    const size_t n_blocks = (size_t)(whole / CHUNK / per_block);
     for (int64_t n = n0; n < n1; n++) {
-        const weight_row row = row_at(w, n);
+        weight_row row = row_at(&all, n);
         __m512 sum = _mm512_setzero_ps();
-        for (int64_t k = 0; k < whole; k += CHUNK) sum = add_products(sum, decode(&row, k), _mm512_loadu_si512(x + k));
+        const uint16_t *xk = x;
+        for (size_t block = 0; block < n_blocks; block++)
+#pragma GCC unroll 8
+            for (int j = 0; j < per_block; j++, xk += CHUNK)
+                sum = add_products(sum, decode(&row, (chunk_at){block, j}), _mm512_loadu_si512(xk));
         if (whole < K) sum = add_products(sum, decode_some_to_bf16(w, n, whole, K - whole), load_some(x + whole, K - whole));
         put(a, i, 0, n, sum);
     }
 }
 
 /* Two to eight tokens share each decoded chunk. */
-static inline __attribute__((always_inline)) void some_tokens(decode_bf16_fn *decode, const ag_linear_fwd_args *a, const uint16_t *x, int i,
+static inline __attribute__((always_inline)) void some_tokens(decode_bf16_fn *decode, const int per_block, const ag_linear_fwd_args *a, const uint16_t *x, int i,
                                                               int64_t n0, int64_t n1)
 {
     const ag_weight *w = a->w[i];
+    const weight_rows all = rows_of(w);
     const int64_t T = a->x.dim[0], K = w->K, whole = decode ? K / CHUNK * CHUNK : 0;
     for (int64_t n = n0; n < n1; n++) {
-        const weight_row row = row_at(w, n);
+        weight_row row = row_at(&all, n);
         __m512 sum[AG_LINEAR_FEW];
         for (int64_t t = 0; t < T; t++) sum[t] = _mm512_setzero_ps();
         int64_t k = 0;
         for (; k < whole; k += CHUNK) {
-            const __m512i chunk = decode(&row, k);
+            const __m512i chunk = decode(&row, chunk_of(k, per_block));
             for (int64_t t = 0; t < T; t++) sum[t] = add_products(sum[t], chunk, _mm512_loadu_si512(x + t * K + k));
         }
         for (; k < K; k += CHUNK) {
@@ -59,16 +66,16 @@ static inline __attribute__((always_inline)) void some_tokens(decode_bf16_fn *de
 void ag_linear_few_avx512bf16(const ag_linear_fwd_args *a, const void *x, int i, int64_t n0, int64_t n1)
 {
     if (!chunks_are_aligned(a->w[i])) {
-        some_tokens(NULL, a, x, i, n0, n1);
+        some_tokens(NULL, 1, a, x, i, n0, n1);
         return;
     }
     switch (a->w[i]->type) {
-#define X(type, decode)                                                 \
+#define X(type, decode, per_block)                                      \
     case type:                                                          \
         if (a->x.dim[0] == 1)                                           \
-            one_token(decode##_to_bf16, a, x, i, n0, n1);               \
+            one_token(decode##_to_bf16, per_block, a, x, i, n0, n1);               \
         else                                                            \
-            some_tokens(decode##_to_bf16, a, x, i, n0, n1);             \
+            some_tokens(decode##_to_bf16, per_block, a, x, i, n0, n1);             \
         break;
         AG_DECODERS(X)
 #undef X

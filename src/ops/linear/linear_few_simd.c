@@ -4,7 +4,7 @@
 #include "ops/linear/linear_decode.h"
 #include "ops/linear/linear_kernel.h"
 
-typedef void decode_fn(vf out[CHUNK_VECTORS], const weight_row *row, int64_t k);
+typedef void decode_fn(vf out[CHUNK_VECTORS], weight_row *row, chunk_at at);
 
 static inline float sum_of(const vf sum[CHUNK_VECTORS])
 {
@@ -33,21 +33,26 @@ static inline void add_tail(vf sum[CHUNK_VECTORS], const float *w, const float *
     }
 }
 
-static inline __attribute__((always_inline)) void one_token(decode_fn *chunk, const ag_linear_fwd_args *a, const float *x, int i,
+static inline __attribute__((always_inline)) void one_token(decode_fn *chunk, const int per_block, const ag_linear_fwd_args *a, const float *x, int i,
                                                             int64_t n0, int64_t n1, const bool round)
 {
     const ag_weight *w = a->w[i];
+    const weight_rows all = rows_of(w);
     const int64_t K = w->K, whole = K / CHUNK * CHUNK;
+    const size_t n_blocks = (size_t)(whole / CHUNK / per_block);
     for (int64_t n = n0; n < n1; n++) {
-        const weight_row row = row_at(w, n);
+        weight_row row = row_at(&all, n);
         vf sum[CHUNK_VECTORS];
         for (int v = 0; v < CHUNK_VECTORS; v++) sum[v] = vf_zero();
-        for (int64_t k = 0; k < whole; k += CHUNK) {
-            vf wv[CHUNK_VECTORS];
-            chunk(wv, &row, k);
-            for (int v = 0; v < CHUNK_VECTORS; v++)
-                sum[v] = vf_fma(round ? vf_round_bf16(wv[v]) : wv[v], vf_load(x + k + v * VF_LANES), sum[v]);
-        }
+        const float *xk = x;
+        for (size_t block = 0; block < n_blocks; block++)
+#pragma GCC unroll 8
+            for (int j = 0; j < per_block; j++, xk += CHUNK) {
+                vf wv[CHUNK_VECTORS];
+                chunk(wv, &row, (chunk_at){block, j});
+                for (int v = 0; v < CHUNK_VECTORS; v++)
+                    sum[v] = vf_fma(round ? vf_round_bf16(wv[v]) : wv[v], vf_load(xk + v * VF_LANES), sum[v]);
+            }
         if (whole < K) {
             float tail[CHUNK];
             ag_weight_row(tail, w, n, whole, K);
@@ -95,8 +100,8 @@ static inline __attribute__((always_inline)) void few(const ag_linear_fwd_args *
         return;
     }
     switch (a->w[i]->type) {
-#define X(type, decode) \
-    case type: one_token(decode, a, x, i, n0, n1, round); break;
+#define X(type, decode, per_block) \
+    case type: one_token(decode, per_block, a, x, i, n0, n1, round); break;
         AG_DECODERS(X)
 #undef X
     case AG_N_WEIGHT_TYPES: break;

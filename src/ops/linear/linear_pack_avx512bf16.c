@@ -13,19 +13,20 @@ static inline void store_columns(uint16_t *panel, vf m[HALF], int n_pairs)
     for (int p = 0; p < n_pairs; p++) _mm512_storeu_si512(panel + p * ROW_VALUES, (__m512i)m[p]);
 }
 
-static inline __attribute__((always_inline)) void fwd_chunks(decode_bf16_fn *decode, uint16_t *panel, const ag_weight *w, int64_t n0,
+static inline __attribute__((always_inline)) void fwd_chunks(decode_bf16_fn *decode, const int per_block, uint16_t *panel, const ag_weight *w, int64_t n0,
                                                              int n_cols, int64_t k0, int64_t n_chunks)
 {
+    const weight_rows all = rows_of(w);
     for (int c = 0; c < AG_LINEAR_COLS; c += HALF) {
         const int n = n_cols - c < HALF ? n_cols - c : HALF;
         weight_row rows[HALF];
-        for (int i = 0; i < n; i++) rows[i] = row_at(w, n0 + c + i);
+        for (int i = 0; i < n; i++) rows[i] = row_at(&all, n0 + c + i);
         for (int64_t j = 0; j < n_chunks; j++) {
             vf m[HALF];
             if (n == HALF)
-                for (int i = 0; i < HALF; i++) m[i] = (vf)decode(&rows[i], k0 + j * CHUNK);
+                for (int i = 0; i < HALF; i++) m[i] = (vf)decode(&rows[i], chunk_of(k0 + j * CHUNK, per_block));
             else
-                for (int i = 0; i < HALF; i++) m[i] = i < n ? (vf)decode(&rows[i], k0 + j * CHUNK) : vf_zero();
+                for (int i = 0; i < HALF; i++) m[i] = i < n ? (vf)decode(&rows[i], chunk_of(k0 + j * CHUNK, per_block)) : vf_zero();
             store_columns(panel + j * PAIRS * ROW_VALUES + 2 * c, m, PAIRS);
         }
     }
@@ -47,8 +48,8 @@ void ag_linear_pack_pairs_fwd(void *panel, const ag_weight *w, int64_t n0, int n
     const int64_t n_chunks = aligned ? (k1 - k0) / CHUNK : 0;
     uint16_t *out = panel;
     if (n_chunks > 0) switch (w->type) {
-#define X(type, decode) \
-        case type: fwd_chunks(decode##_to_bf16, out, w, n0, n_cols, k0, n_chunks); break;
+#define X(type, decode, per_block) \
+        case type: fwd_chunks(decode##_to_bf16, per_block, out, w, n0, n_cols, k0, n_chunks); break;
         AG_DECODERS(X)
 #undef X
         case AG_N_WEIGHT_TYPES: break;
@@ -67,13 +68,14 @@ static inline void store_pair_of_rows(uint16_t *panel, __m512i even, __m512i odd
     _mm512_storeu_si512(panel + AG_LINEAR_COLS, _mm512_permutex2var_epi64(low, high_lanes, high));
 }
 
-static inline __attribute__((always_inline)) void bwd_rows(decode_bf16_fn *decode, uint16_t *panel, const ag_weight *w, int64_t k0,
+static inline __attribute__((always_inline)) void bwd_rows(decode_bf16_fn *decode, const int per_block, uint16_t *panel, const ag_weight *w, int64_t k0,
                                                            int64_t n0, int64_t n1)
 {
+    const weight_rows all = rows_of(w);
     for (int64_t n = n0; n < n1; n += 2, panel += ROW_VALUES) {
-        const weight_row even = row_at(w, n), odd = row_at(w, n + 1 < n1 ? n + 1 : n);
-        const __m512i e = decode(&even, k0);
-        store_pair_of_rows(panel, e, n + 1 < n1 ? decode(&odd, k0) : _mm512_setzero_si512());
+        weight_row even = row_at(&all, n), odd = row_at(&all, n + 1 < n1 ? n + 1 : n);
+        const __m512i e = decode(&even, chunk_of(k0, per_block));
+        store_pair_of_rows(panel, e, n + 1 < n1 ? decode(&odd, chunk_of(k0, per_block)) : _mm512_setzero_si512());
     }
 }
 
@@ -82,8 +84,8 @@ void ag_linear_pack_pairs_bwd(void *panel, const ag_weight *w, int64_t k0, int n
     uint16_t *out = panel;
     if (n_cols == AG_LINEAR_COLS && k0 % CHUNK == 0 && chunks_are_aligned(w)) {
         switch (w->type) {
-#define X(type, decode) \
-        case type: bwd_rows(decode##_to_bf16, out, w, k0, n0, n1); break;
+#define X(type, decode, per_block) \
+        case type: bwd_rows(decode##_to_bf16, per_block, out, w, k0, n0, n1); break;
             AG_DECODERS(X)
 #undef X
         case AG_N_WEIGHT_TYPES: break;

@@ -5,17 +5,17 @@
 
 #include "ops/linear/linear_decode.h"
 
-typedef __m512i decode_bf16_fn(const weight_row *row, int64_t k);
+typedef __m512i decode_bf16_fn(weight_row *row, chunk_at at);
 
 static inline __m512i to_bf16(__m512 low, __m512 high) { return (__m512i)_mm512_cvtne2ps_pbh(high, low); }
 
-#define X(type, decode)                                                       \
-    static inline __m512i decode##_to_bf16(const weight_row *row, int64_t k)  \
-    {                                                                         \
-        if (type == AG_W_BF16) return _mm512_loadu_si512(row->bytes + 2 * k); \
-        vf x[CHUNK_VECTORS];                                                  \
-        decode(x, row, k);                                                    \
-        return to_bf16(x[0], x[1]);                                           \
+#define X(type, decode, per_block)                                                           \
+    static inline __m512i decode##_to_bf16(weight_row *row, chunk_at at)                     \
+    {                                                                                        \
+        if (type == AG_W_BF16) return _mm512_loadu_si512(row->bytes + 2 * CHUNK * at.block); \
+        vf x[CHUNK_VECTORS];                                                                 \
+        decode(x, row, at);                                                                  \
+        return to_bf16(x[0], x[1]);                                                          \
     }
 AG_DECODERS(X)
 #undef X
