@@ -1,5 +1,6 @@
 /* Proof of attention: the reference by finite differences, every level by the reference over one list of cases, the same bits
  * for any number of threads. */
+#include "golden/attention/sdpa.h"
 #include "support/attention_problem.h"
 #include "support/tolerance.h"
 
@@ -116,6 +117,51 @@ static void reference_backward_equals_finite_differences(void **state)
     check_differences(&prefix);
 }
 
+/* ---- goldens --------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int64_t T, S, window, n_spans;
+    ag_attention_span spans[3];
+    const float *q, *k, *v, *d_o, *o, *lse, *dq, *dk, *dv;
+} golden;
+
+#define GOLDEN(name)                                                                                                   \
+    golden_##name##_q, golden_##name##_k, golden_##name##_v, golden_##name##_do, golden_##name##_o, golden_##name##_lse, \
+        golden_##name##_dq, golden_##name##_dk, golden_##name##_dv
+
+static void check_golden(const golden *g, ag_cpu_level level)
+{
+    attention_problem p = attention_problem_create(g->T, g->S, GOLDEN_H, GOLDEN_G, GOLDEN_D, AG_ATTENTION_WHOLE, g->window, 4);
+    memcpy(p.spans, g->spans, sizeof g->spans);
+    p.n_spans = g->n_spans;
+    const int64_t n_q = g->T * GOLDEN_H * GOLDEN_D, n_kv = g->S * GOLDEN_G * GOLDEN_D;
+    memcpy(p.q, g->q, (size_t)n_q * sizeof *p.q);
+    memcpy(p.d_o, g->d_o, (size_t)n_q * sizeof *p.q);
+    memcpy(p.k, g->k, (size_t)n_kv * sizeof *p.q);
+    memcpy(p.v, g->v, (size_t)n_kv * sizeof *p.q);
+    ag_backend be = check_backend(level, 1);
+    attention_problem_run(&p, &be, AG_COMPUTE_F32);
+    const double tolerance = tolerance_attention_f32(GOLDEN_D + (double)g->S, 4);
+    check_close(p.o, g->o, n_q, tolerance, "o");
+    check_close(p.lse, g->lse, g->T * GOLDEN_H, tolerance, "lse");
+    check_close(p.dq, g->dq, n_q, tolerance, "dq");
+    check_close(p.dk, g->dk, n_kv, tolerance, "dk");
+    check_close(p.dv, g->dv, n_kv, tolerance, "dv");
+    attention_problem_free(&p);
+}
+
+static void every_level_gives_what_torch_gives(void **state)
+{
+    (void)state;
+    const golden goldens[] = {{11, 11, 0, 1, {{0, 11, 0, 11}}, GOLDEN(causal)},
+                              {13, 13, 4, 3, {{0, 6, 0, 6}, {6, 1, 6, 1}, {8, 5, 8, 5}}, GOLDEN(packed)},
+                              {3, 9, 0, 1, {{0, 3, 0, 9}}, GOLDEN(cached)}};
+    for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++) {
+        check_golden(&goldens[i], AG_CPU_REF);
+        for (const ag_cpu_level *level = check_levels(); *level != AG_CPU_REF; level++) check_golden(&goldens[i], *level);
+    }
+}
+
 /* ---- what the contract says beside the numbers ------------------------------------------------------------------------ */
 
 static void check_gaps(ag_cpu_level level, ag_compute compute)
@@ -193,6 +239,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reference_backward_equals_finite_differences),
+        cmocka_unit_test(every_level_gives_what_torch_gives),
         cmocka_unit_test(every_level_equals_the_reference_with_the_same_bits_for_any_number_of_threads),
         cmocka_unit_test(rows_in_no_span_are_zero_and_lse_may_be_left_out),
         cmocka_unit_test(wrong_shapes_and_spans_are_refused_with_a_sentence),

@@ -2,6 +2,7 @@
  * cases. */
 #include "ops/rope/rope_cases.h"
 #include "support/op_check.h"
+#include "golden/rope/llama.h"
 #include "support/tolerance.h"
 
 enum { N_POSITIONS = 700 };
@@ -89,6 +90,34 @@ static void the_reference_rotates_halves_by_position_times_frequency(void **stat
     problem_free(&x);
 }
 
+static void every_level_gives_what_transformers_gives(void **state)
+{
+    (void)state;
+    double freq[GOLDEN_D / 2];
+    float *cos = check_floats(N_POSITIONS * GOLDEN_D / 2), *sin = check_floats(N_POSITIONS * GOLDEN_D / 2);
+    for (int i = 0; i < GOLDEN_D / 2; i++) freq[i] = pow(GOLDEN_BASE, -2.0 * i / GOLDEN_D);
+    ag_rope_table(cos, sin, freq, N_POSITIONS, GOLDEN_D, 1);
+    const int64_t n = GOLDEN_T * GOLDEN_H * GOLDEN_D;
+    ag_cpu_level levels[AG_N_CPU_LEVELS] = {AG_CPU_REF};
+    int n_levels = 1;
+    for (const ag_cpu_level *level = check_levels(); *level != AG_CPU_REF; level++) levels[n_levels++] = *level;
+    for (int i = 0; i < n_levels; i++) {
+        ag_err err;
+        ag_backend be = check_backend(levels[i], 1);
+        float *x = check_floats(n);
+        int32_t positions[GOLDEN_T];
+        memcpy(x, golden_x, sizeof golden_x);
+        memcpy(positions, golden_positions, sizeof positions);
+        assert_int_equal(AG_OK, ag_rope(&be, &(ag_rope_args){
+            .x = ag_cube_f32(x, GOLDEN_T, GOLDEN_H, GOLDEN_D), .positions = ag_vec_i32(positions, GOLDEN_T), .cos = cos, .sin = sin,
+            .n_positions = N_POSITIONS}, &err));
+        check_close(x, golden_y, n, 511 * 6e-8, "x"); /* theirs multiplies position by frequency in float: half an ulp of 511 */
+        check_free(x);
+    }
+    check_free(cos);
+    check_free(sin);
+}
+
 static void backward_is_the_transpose_of_forward(void **state)
 {
     (void)state;
@@ -138,6 +167,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_reference_rotates_halves_by_position_times_frequency),
+        cmocka_unit_test(every_level_gives_what_transformers_gives),
         cmocka_unit_test(backward_is_the_transpose_of_forward),
         cmocka_unit_test(every_level_equals_the_reference),
         cmocka_unit_test(wrong_shapes_and_positions_are_refused_with_a_sentence),
