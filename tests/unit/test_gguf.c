@@ -176,6 +176,12 @@ static void lying_counts_and_lengths_are_refused_before_anything_is_allocated(vo
     must_fail(AG_E_FORMAT, "cut short", parse(&s));
     put_head(&s, 3, 0, 1);
     put_text(&s, "k");
+    put(&s, AG_GGUF_TEXT, 4);
+    put(&s, 5, 8);
+    ag_str_add(&s, "four");
+    must_fail(AG_E_FORMAT, "ends inside k", parse(&s));
+    put_head(&s, 3, 0, 1);
+    put_text(&s, "k");
     put(&s, AG_GGUF_ARRAY, 4);
     put(&s, AG_GGUF_U64, 4);
     put(&s, 1ull << 61, 8); /* times 8 is 0 in 64 bits */
