@@ -174,6 +174,7 @@ static void a_gguf_file_gives_the_same_weights_in_the_same_order_of_rows(void **
     open_and_check(GGUF_DIR "tiny.q8_0.gguf", "tiny", 0.51 / 127, "q8_0");
     open_and_check(GGUF_DIR "tiny.q4_1.gguf", "tiny", 0.51 * 2 / 15 + 0.001, "q4_1");
     open_and_check(GGUF_DIR "qwen2.f32.gguf", "qwen2", 0, "f32");
+    open_and_check(GGUF_DIR "granite.f32.gguf", "granite", 0, "f32");
     open_and_check(GGUF_DIR "biased.f32.gguf", "biased", 0, "f32"); /* biases of q and k are stored in pairs, too */
 }
 

@@ -239,7 +239,7 @@ static void read_golden_config(ag_description *d, const char *folder)
 static void gguf_metadata_say_what_the_config_says(void **state)
 {
     (void)state;
-    static const char *const models[] = {"tiny", "qwen2", "biased"};
+    static const char *const models[] = {"tiny", "qwen2", "biased", "granite"};
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         ag_description a, b;
         char file[64];
@@ -250,15 +250,15 @@ static void gguf_metadata_say_what_the_config_says(void **state)
         assert_string_equal(b.architecture, a.architecture);
         assert_true(a.C == b.C && a.L == b.L && a.H == b.H && a.G == b.G && a.D == b.D && a.F == b.F && a.V == b.V);
         assert_true(a.context_length == b.context_length && a.tied == b.tied && a.rms_eps == b.rms_eps);
-        assert_true(a.attention_scale == b.attention_scale && a.residual_scale == 1 && a.logit_scale == 1 &&
-                    a.embedding_scale == 1);
+        assert_true(a.attention_scale == b.attention_scale && a.residual_scale == b.residual_scale &&
+                    a.logit_scale == b.logit_scale && a.embedding_scale == b.embedding_scale);
         assert_memory_equal(a.has_bias, b.has_bias, sizeof a.has_bias);
         assert_true(a.bos_id == b.bos_id && a.eos_id == b.eos_id && a.pad_id == b.pad_id && a.n_eos_ids == 1);
         double f[8], h[8], mscale;
         ag_description_rope(f, &mscale, &a);
         ag_description_rope(h, &mscale, &b);
         for (int i = 0; i < a.D / 2; i++) assert_true(fabs(f[i] - h[i]) <= 4e-7 * h[i]); /* factors are stored in f32 */
-        assert_int_equal(m == 0 ? AG_ROPE_FACTORS : AG_ROPE_DEFAULT, a.rope_kind);
+        assert_int_equal(m == 0 ? AG_ROPE_FACTORS : b.rope_kind, a.rope_kind);
     }
 }
 

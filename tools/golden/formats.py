@@ -4,6 +4,7 @@
     python3 tools/golden/formats.py      # needs torch, transformers >= 5, gguf, safetensors, bitsandbytes; last run with 2.15.0, 5.24.0, 0.19, 0.8, 0.50.2
 
 gguf/<model>/                a tiny Hugging Face model (bf16, random weights) as save_pretrained writes it
+gguf/<model>/logits.safetensors   ids and what transformers makes of them (f32, eager attention), no padding
 gguf/tiny-nf4/               the first of them in NF4 with double quantization, by bitsandbytes
 gguf/<model>.<type>.gguf     the same model by the gguf package, rows of q and k permuted where llama.cpp's converter does so
                              (transformers' own GGUF reader must give back the weights, which is asserted here)
@@ -16,6 +17,7 @@ import pathlib
 import shutil
 
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", CUDA_VISIBLE_DEVICES="", TQDM_DISABLE="1")
+import bitsandbytes.functional as BF
 import gguf
 import numpy as np
 import torch
@@ -36,6 +38,11 @@ MODELS = {
                   rope_parameters=dict(rope_type="default", rope_theta=1e6), tie_word_embeddings=True, **SIZES),
     "biased": dict(model_type="llama", vocab_size=40, num_hidden_layers=1, rms_norm_eps=1e-5, attention_bias=True,
                    rope_parameters=dict(rope_type="default", rope_theta=1e4), tie_word_embeddings=True, **SIZES),
+    "granite": dict(model_type="granite", vocab_size=40, num_hidden_layers=1, rms_norm_eps=1e-5, embedding_multiplier=3.0,
+                    residual_multiplier=0.4, attention_multiplier=0.3, logits_scaling=2.5,
+                    rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=1e4), tie_word_embeddings=True, **SIZES),
+    "mistral": dict(model_type="mistral", vocab_size=40, num_hidden_layers=1, rms_norm_eps=1e-5, sliding_window=4, head_dim=12,
+                    rope_parameters=dict(rope_type="default", rope_theta=1e4), tie_word_embeddings=False, **SIZES),
 }
 NAMES = {
     "model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "lm_head.weight": "output.weight",
@@ -95,6 +102,14 @@ def write_gguf(path, model, kind):
     w.add_layer_norm_rms_eps(c.rms_norm_eps)
     w.add_rope_dimension_count(c.hidden_size // c.num_attention_heads)
     w.add_rope_freq_base(c.rope_parameters["rope_theta"])
+    if c.rope_parameters["rope_type"] == "linear":
+        w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        w.add_rope_scaling_factor(c.rope_parameters["factor"])
+    if arch == "granite":  # convert_hf_to_gguf.py: GraniteModel.set_gguf_parameters
+        w.add_attention_scale(c.attention_multiplier)
+        w.add_embedding_scale(c.embedding_multiplier)
+        w.add_residual_scale(c.residual_multiplier)
+        w.add_logit_scale(c.logits_scaling)
     w.add_file_type(gguf.LlamaFileType.ALL_F32)
     w.add_tokenizer_model("gpt2")
     w.add_token_list([f"<{i}>" for i in range(c.vocab_size - 1)] + ["é"])
@@ -109,7 +124,7 @@ def write_gguf(path, model, kind):
         if name == "lm_head.weight" and c.tie_word_embeddings:
             continue
         x = p.float().numpy()
-        if arch == "llama" and ("q_proj" in name or "k_proj" in name):
+        if arch in ("llama", "granite") and ("q_proj" in name or "k_proj" in name):
             x = permute(x, c.num_attention_heads if "q_proj" in name else c.num_key_value_heads)
         x = np.ascontiguousarray(x)
         if x.ndim == 1 or kind == "F32":
@@ -123,6 +138,30 @@ def write_gguf(path, model, kind):
     w.close()
 
 
+def write_logits(model, path):
+    ids = torch.randint(0, model.config.vocab_size, (1, 11), generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        logits = model.float().eval()(ids).logits[0]
+    save_file({"ids": ids[0].to(torch.int32).contiguous(), "logits": logits.contiguous()}, path)
+
+
+def dequantize(weight):  # bitsandbytes 0.50.2's own dequantize_4bit is wrong on CPUs where a row is shorter than a block
+    state, packed = weight.quant_state, weight.data.flatten()
+    absmax = BF.dequantize_blockwise(state.absmax, state.state2) + state.offset
+    codes = torch.stack([packed >> 4, packed & 15], 1).flatten().long()
+    return (state.code[codes].view(-1, state.blocksize) * absmax[:, None]).view(state.shape)
+
+
+def dequantized(model):  # as an ordinary model of f32
+    plain = AutoModelForCausalLM.from_config(model.config, attn_implementation="eager").float()
+    names = dict(model.named_modules())
+    with torch.no_grad():
+        for name, p in plain.named_parameters():
+            weight = names[name.rsplit(".", 1)[0]].weight
+            p.copy_(dequantize(weight) if getattr(weight, "quant_state", None) is not None else weight.float())
+    return plain
+
+
 def models():
     out = OUT / "gguf"
     for i, (name, options) in enumerate(MODELS.items()):
@@ -133,7 +172,8 @@ def models():
         shutil.rmtree(out / name, ignore_errors=True)
         model.save_pretrained(out / name)
         for kind in ("F32", "F16", "Q8_0", "Q4_1") if name == "tiny" else ("F32",):
-            write_gguf(out / f"{name}.{kind.lower()}.gguf", model, kind)
+            if name != "mistral":
+                write_gguf(out / f"{name}.{kind.lower()}.gguf", model, kind)
         if name == "tiny":
             back = AutoModelForCausalLM.from_pretrained(out, gguf_file=f"{name}.f32.gguf", dtype=torch.float32).state_dict()
             for key, p in model.state_dict().items():
@@ -141,10 +181,14 @@ def models():
         if name == "tiny":
             q = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16)
             AutoModelForCausalLM.from_pretrained(out / name, dtype=torch.bfloat16, quantization_config=q, device_map="cpu").save_pretrained(out / "tiny-nf4")
+            small = AutoModelForCausalLM.from_pretrained(out / "tiny-nf4", dtype=torch.float32, device_map="cpu")
+            write_logits(dequantized(small), out / "tiny-nf4" / "logits.safetensors")
             (out / "tiny-nf4" / "generation_config.json").unlink(missing_ok=True)
             (out / name / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 2, 9]}) + "\n")
         else:
             (out / name / "generation_config.json").unlink(missing_ok=True)
+        reload = AutoModelForCausalLM.from_pretrained(out / name, dtype=torch.float32, attn_implementation="eager")
+        write_logits(reload, out / name / "logits.safetensors")
 
 
 def library():
