@@ -5,7 +5,16 @@
 #include "cli/options.h"
 
 #define CLI_COMMANDS(X) \
-    X(check)
+    X(check)             \
+    X(bench)             \
+    X(plan)              \
+    X(train_qlora)       \
+    X(train_lora)        \
+    X(generate)          \
+    X(score)             \
+    X(tokenize)          \
+    X(detokenize)        \
+    X(render_chat)
 
 #define X(name) extern const cli_command cli_##name;
 CLI_COMMANDS(X)

@@ -12,7 +12,9 @@
 #include <signal.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <yaml.h>
 #include <zlib.h>
 
@@ -51,8 +53,21 @@ static int unknown(const char *word)
     return 2;
 }
 
+/* OpenMP's threads spin for milliseconds at the end of a parallel region. Where another program wants the processor, that time is
+ * taken from the very thread they wait for: measured on two busy cores, training fell from 80 to 10 tokens a second. A short spin
+ * costs nothing measurable on a quiet machine. The runtime reads its environment before main, so the program starts itself once more;
+ * whoever has set one of these variables keeps the choice. */
+static void spin_briefly(char **argv)
+{
+    if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY") || getenv("KMP_BLOCKTIME")) return;
+    setenv("GOMP_SPINCOUNT", "2000", 1);
+    setenv("KMP_BLOCKTIME", "0", 1);
+    execv("/proc/self/exe", argv); /* where it cannot, go on as it is */
+}
+
 int main(int argc, char **argv)
 {
+    spin_briefly(argv);
     signal(SIGPIPE, SIG_IGN); /* a reader that went away is a failed write, not a silent death */
     cli_log_to_stderr();
     if (argc < 2) {

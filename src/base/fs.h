@@ -90,6 +90,9 @@ AG_MUST_USE ag_status ag_dir_begin(ag_dir_writer *w, const char *path, const cha
 AG_MUST_USE ag_status ag_dir_commit(ag_dir_writer *w, ag_err *err);
 void ag_dir_abort(ag_dir_writer *w);
 
+/* Renames a file or directory to a name that is free, and fsyncs the directory that both lie in. */
+AG_MUST_USE ag_status ag_rename_synced(const char *from, const char *to, ag_err *err);
+
 /* An exclusive lock on "<dir>/<name>" for this process (flock on an open file; gone when the process ends, however it
  * ends). AG_E_BUSY where another process has it; the sentence names that process when the file tells. */
 typedef struct {

@@ -334,3 +334,9 @@ void ag_dir_abort(ag_dir_writer *w)
     free(w->staging);
     *w = (ag_dir_writer){0};
 }
+
+ag_status ag_rename_synced(const char *from, const char *to, ag_err *err)
+{
+    if (ag_fs_calls_used.rename_new(from, to)) return ag_fail_errno(err, errno, "%s cannot be renamed to %s", from, to);
+    return sync_dir_of(to, err);
+}

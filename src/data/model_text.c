@@ -207,3 +207,48 @@ ag_status ag_model_text_chat(ag_chat *out, const ag_model_text *text, ag_err *er
     *out = (ag_chat){.render = render_for_rows, .user = (void *)text, .marks_assistant = ag_chat_template_has_generation(text->chat)};
     return AG_OK;
 }
+
+/* ---- saving ----------------------------------------------------------------------------------------------------------- */
+static ag_status copy_files(const char *from, const char *to, ag_err *err)
+{
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+                                        "chat_template.jinja", "vocab.json", "merges.txt", "tokenizer.model"};
+    ag_arena arena = {0};
+    ag_status status = AG_OK;
+    for (size_t i = 0; !status && i < sizeof names / sizeof *names; i++) {
+        const char *source = ag_path_join(&arena, from, names[i]);
+        if (!ag_path_is_file(source)) continue;
+        ag_map map;
+        status = ag_map_open(&map, source, err);
+        if (status) break;
+        status = ag_file_publish(ag_path_join(&arena, to, names[i]), map.bytes, map.n, err);
+        ag_map_close(&map);
+    }
+    ag_arena_free(&arena);
+    return status;
+}
+
+static ag_status write_files(const ag_model_text *text, const char *dir, ag_err *err)
+{
+    ag_str tokenizer = {0}, config = {0}, special = {0};
+    ag_arena arena = {0};
+    ag_status status = ag_tokenizer_write_json(text->tokenizer, &tokenizer, err);
+    if (!status) {
+        ag_tokenizer_write_config(text->tokenizer, text->chat_source, 0, &config, &special);
+        status = ag_file_publish(ag_path_join(&arena, dir, "tokenizer.json"), tokenizer.text, tokenizer.n, err);
+    }
+    if (!status) status = ag_file_publish(ag_path_join(&arena, dir, "tokenizer_config.json"), config.text, config.n, err);
+    if (!status) status = ag_file_publish(ag_path_join(&arena, dir, "special_tokens_map.json"), special.text, special.n, err);
+    if (!status && text->chat_source)
+        status = ag_file_publish(ag_path_join(&arena, dir, "chat_template.jinja"), text->chat_source, strlen(text->chat_source), err);
+    ag_str_free(&tokenizer);
+    ag_str_free(&config);
+    ag_str_free(&special);
+    ag_arena_free(&arena);
+    return status;
+}
+
+ag_status ag_model_text_save(const ag_model_text *text, const char *path, const char *dir, ag_err *err)
+{
+    return ag_path_is_dir(path) ? copy_files(path, dir, err) : write_files(text, dir, err);
+}

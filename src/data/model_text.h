@@ -37,4 +37,8 @@ AG_MUST_USE ag_status ag_model_text_chat(ag_chat *out, const ag_model_text *text
 AG_MUST_USE ag_status ag_model_text_render(const ag_model_text *text, const ag_chat_render_args *args, ag_str *out,
                                            ag_chat_marks *marks, ag_err *err);
 
+/* The tokenizer's files beside an adapter or a merged model: a folder's own are copied unchanged; for a GGUF they are written from its
+ * tokenizer. `path` is what the text was opened from. */
+AG_MUST_USE ag_status ag_model_text_save(const ag_model_text *text, const char *path, const char *dir, ag_err *err);
+
 #endif

@@ -27,7 +27,7 @@ static ag_status prefill(ag_decoder *dec, ag_kv_cache *cache, const int32_t *ids
 typedef struct {
     float *logits;
     int32_t *seen; /* prompt and answer */
-    ag_sampler *sampler;
+    ag_chooser *chooser;
 } memory;
 
 static ag_status answer(ag_decoder *dec, ag_kv_cache *cache, memory *mem, const ag_generate_options *o, int64_t n_prompt,
@@ -36,7 +36,7 @@ static ag_status answer(ag_decoder *dec, ag_kv_cache *cache, memory *mem, const 
     const ag_description *d = &dec->o.model->d;
     result->finish = AG_FINISH_LENGTH;
     while (result->n_new < o->max_new_tokens) {
-        const int32_t id = ag_sample(mem->sampler, &o->sampling, mem->logits, mem->seen, n_prompt + result->n_new, (uint64_t)result->n_new);
+        const int32_t id = ag_sample(mem->chooser, &o->sampling, mem->logits, mem->seen, n_prompt + result->n_new, (uint64_t)result->n_new);
         if (!o->ignore_eos && ends(d, id)) {
             result->finish = AG_FINISH_STOP;
             break;
@@ -68,7 +68,7 @@ ag_status ag_generate(ag_decoder *dec, ag_kv_cache *cache, const int32_t *prompt
     ag_kv_cache_truncate(cache, 0, n_cached);
 
     memory mem = {malloc((size_t)d->V * sizeof(float)), malloc((size_t)(n_prompt + o->max_new_tokens) * sizeof(int32_t)),
-                  ag_sampler_create(d->V)};
+                  ag_chooser_create(d->V)};
     if (!mem.logits || !mem.seen) ag_out_of_memory((size_t)d->V * sizeof(float));
     memcpy(mem.seen, prompt, (size_t)n_prompt * sizeof *prompt);
 
@@ -82,6 +82,6 @@ ag_status ag_generate(ag_decoder *dec, ag_kv_cache *cache, const int32_t *prompt
 
     free(mem.logits);
     free(mem.seen);
-    ag_sampler_free(&mem.sampler);
+    ag_chooser_free(&mem.chooser);
     return status;
 }

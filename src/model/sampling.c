@@ -13,7 +13,7 @@ typedef struct {
     int32_t id;
 } candidate;
 
-struct ag_sampler {
+struct ag_chooser {
     int64_t V;
     candidate *candidates; /* [V] */
     bool *is_seen;         /* [V] */
@@ -37,35 +37,35 @@ ag_status ag_sampling_check(const ag_sampling *s, ag_err *err)
     return AG_OK;
 }
 
-ag_sampler *ag_sampler_create(int64_t V)
+ag_chooser *ag_chooser_create(int64_t V)
 {
-    ag_sampler *sampler = calloc(1, sizeof *sampler);
-    if (!sampler) ag_out_of_memory(sizeof *sampler);
-    *sampler = (ag_sampler){V, calloc((size_t)V, sizeof(candidate)), calloc((size_t)V, sizeof(bool))};
-    if (!sampler->candidates || !sampler->is_seen) ag_out_of_memory((size_t)V * sizeof(candidate));
-    return sampler;
+    ag_chooser *chooser = calloc(1, sizeof *chooser);
+    if (!chooser) ag_out_of_memory(sizeof *chooser);
+    *chooser = (ag_chooser){V, calloc((size_t)V, sizeof(candidate)), calloc((size_t)V, sizeof(bool))};
+    if (!chooser->candidates || !chooser->is_seen) ag_out_of_memory((size_t)V * sizeof(candidate));
+    return chooser;
 }
 
-void ag_sampler_free(ag_sampler **sampler)
+void ag_chooser_free(ag_chooser **chooser)
 {
-    if (!sampler || !*sampler) return;
-    free((*sampler)->candidates);
-    free((*sampler)->is_seen);
-    free(*sampler);
-    *sampler = NULL;
+    if (!chooser || !*chooser) return;
+    free((*chooser)->candidates);
+    free((*chooser)->is_seen);
+    free(*chooser);
+    *chooser = NULL;
 }
 
-static void penalize(ag_sampler *sampler, float penalty, float *logits, const int32_t *seen, int64_t n_seen)
+static void penalize(ag_chooser *chooser, float penalty, float *logits, const int32_t *seen, int64_t n_seen)
 {
     if (penalty == 1) return;
     for (int64_t i = 0; i < n_seen; i++) {
         const int32_t id = seen[i];
-        if (id < 0 || id >= sampler->V || sampler->is_seen[id]) continue;
-        sampler->is_seen[id] = true;
+        if (id < 0 || id >= chooser->V || chooser->is_seen[id]) continue;
+        chooser->is_seen[id] = true;
         logits[id] = logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;
     }
     for (int64_t i = 0; i < n_seen; i++)
-        if (seen[i] >= 0 && seen[i] < sampler->V) sampler->is_seen[seen[i]] = false;
+        if (seen[i] >= 0 && seen[i] < chooser->V) chooser->is_seen[seen[i]] = false;
 }
 
 static int32_t largest(const float *logits, int64_t V)
@@ -102,13 +102,13 @@ static int64_t cut(const candidate *c, int64_t n, const ag_sampling *s)
     return n;
 }
 
-int32_t ag_sample(ag_sampler *sampler, const ag_sampling *s, float *logits, const int32_t *seen, int64_t n_seen, uint64_t index)
+int32_t ag_sample(ag_chooser *chooser, const ag_sampling *s, float *logits, const int32_t *seen, int64_t n_seen, uint64_t index)
 {
-    const int64_t V = sampler->V;
-    penalize(sampler, s->repeat_penalty, logits, seen, n_seen);
+    const int64_t V = chooser->V;
+    penalize(chooser, s->repeat_penalty, logits, seen, n_seen);
     if (s->temperature == 0) return largest(logits, V);
 
-    candidate *c = sampler->candidates;
+    candidate *c = chooser->candidates;
     const float inverse = 1 / s->temperature;
     const float floor = (logits[largest(logits, V)]) * inverse - NEGLIGIBLE;
     int64_t n = 0;

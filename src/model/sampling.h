@@ -25,12 +25,12 @@ ag_sampling ag_sampling_greedy(void);
 AG_MUST_USE ag_status ag_sampling_check(const ag_sampling *sampling, ag_err *err);
 
 /* Memory for one choice over V ids, reused from choice to choice. */
-typedef struct ag_sampler ag_sampler;
-ag_sampler *ag_sampler_create(int64_t V);
-void ag_sampler_free(ag_sampler **sampler);
+typedef struct ag_chooser ag_chooser;
+ag_chooser *ag_chooser_create(int64_t V);
+void ag_chooser_free(ag_chooser **chooser);
 
 /* The next id. logits [V] are changed. `seen` are the ids of prompt and answer so far (for the penalty); index counts the draws of
  * this generation. */
-int32_t ag_sample(ag_sampler *sampler, const ag_sampling *sampling, float *logits, const int32_t *seen, int64_t n_seen, uint64_t index);
+int32_t ag_sample(ag_chooser *chooser, const ag_sampling *sampling, float *logits, const int32_t *seen, int64_t n_seen, uint64_t index);
 
 #endif

@@ -1,0 +1,161 @@
+/* agoge train-qlora and train-lora: one YAML file in, an adapter out. */
+#define _GNU_SOURCE
+#include "cli/commands.h"
+#include "cli/runtime.h"
+#include "cli/session.h"
+#include "cli/terminal.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "train/run.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct {
+    const char *config, *run_id, *profile_window;
+    cli_list sets;
+    cli_compute_options compute;
+    cli_format_options format;
+} options;
+
+static const cli_option table[] = {
+    CLI_STRING("config", options, config, "YAML", "what to train on what, and how (docs/configuration.md)", CLI_REQUIRED),
+    CLI_REPEATED("set", options, sets, "KEY=VALUE", "override one key of the file"),
+    CLI_STRING("run-id", options, run_id, "ID", "correlation id of the run's telemetry", 0),
+    CLI_STRING("profile-window", options, profile_window, "PHASE:A-B", "profile the steps A to B", 0),
+    CLI_COMPUTE(options, compute),
+    CLI_FORMAT(options, format),
+    CLI_END,
+};
+
+/* ---- signals -------------------------------------------------------------------------------------------------------- */
+static volatile sig_atomic_t stop_signal;
+
+/* The first asks for an orderly end; the second ends at once: the last checkpoint is whole, because it was published whole. */
+static void on_signal(int signal)
+{
+    if (stop_signal) _exit(128 + signal);
+    stop_signal = signal;
+    static const char text[] = "\nstopping behind this step; once more ends at once\n";
+    if (write(STDERR_FILENO, text, sizeof text - 1) < 0) return;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* ---- progress ------------------------------------------------------------------------------------------------------- */
+typedef struct {
+    cli_progress progress;
+    uint64_t start_ns;
+    bool told_first;
+} view;
+
+static void on_begin(void *user, const ag_train_job *job, int64_t first_step, const char *resumed_from)
+{
+    view *v = user;
+    ag_train_plan plan;
+    ag_train_job_plan(&plan, job);
+    fprintf(stderr, "base       %s, %.1f M parameters, weights %s, %s in memory\n", job->config->model_id,
+            (double)ag_description_parameters(&job->model->d) * 1e-6, job->model->quantization, cli_bytes(plan.weights));
+    fprintf(stderr, "adapter    r %lld, %zu matrices, %.2f M parameters\n", (long long)job->config->lora_r, 2 * job->adapter.n_pairs,
+            (double)job->adapter.n_params * 1e-6);
+    fprintf(stderr, "data       %lld rows, %lld tokens, %lld supervised%s\n", (long long)job->train.examples->n,
+            (long long)job->train.examples->n_tokens, (long long)job->train.examples->n_targets,
+            job->train.is_packed ? ", packed" : "");
+    fprintf(stderr, "compute    %s, %d threads, operands %s; planned memory %s\n", ag_cpu_level_name(job->backend->level),
+            job->backend->n_threads, job->decoder.compute == AG_COMPUTE_BF16 ? "bf16" : "f32", cli_bytes(plan.total));
+    if (resumed_from) fprintf(stderr, "resuming   %s\n", resumed_from);
+    cli_progress_begin(&v->progress, "step", job->train.sampler->n_steps, first_step);
+}
+
+static void on_step(void *user, const ag_run_step *s)
+{
+    view *v = user;
+    char text[160];
+    snprintf(text, sizeof text, "loss %.4f  norm %.3g  lr %.2e  %.0f tok/s", s->loss, s->grad_norm, s->lr, s->tok_s);
+    cli_progress_update(&v->progress, s->step, text);
+}
+
+static void on_eval(void *user, int64_t step, double loss, int64_t n_targets)
+{
+    (void)user;
+    fprintf(stderr, "%sheld-out   step %lld: loss %.4f over %lld tokens\n", cli_stderr_is_terminal() ? "\r\033[K" : "", (long long)step,
+            loss, (long long)n_targets);
+}
+
+/* ---- result --------------------------------------------------------------------------------------------------------- */
+static void print_result(const options *o, const ag_run_result *r)
+{
+    ag_str out = {0};
+    ag_json_writer w = {.out = &out};
+    ag_jw_object(&w, NULL);
+    ag_jw_string(&w, "run_dir", r->run_dir);
+    ag_jw_int(&w, "steps", r->n_steps);
+    ag_jw_double(&w, "loss", r->loss);
+    ag_jw_double(&w, "tok_s", r->tok_s);
+    ag_jw_uint(&w, "peak_rss_bytes", ag_process_peak_rss());
+    ag_jw_int(&w, "supervised_tokens", r->n_targets);
+    if (isfinite(r->eval_loss)) ag_jw_double(&w, "eval_loss", r->eval_loss);
+    ag_jw_end(&w);
+    if (cli_format_is_json(&o->format))
+        printf("%s\n", out.text);
+    else
+        printf("adapter in %s: %lld steps, last loss %.4f, %.0f tok/s, peak memory %s\n", r->run_dir, (long long)r->n_steps, r->loss,
+               r->tok_s, cli_bytes(ag_process_peak_rss()));
+    ag_str_free(&out);
+}
+
+static ag_status train(const options *o, bool quantize, ag_run_result *result, ag_err *err)
+{
+    ag_backend backend;
+    ag_train_config *config;
+    ag_train_job *job = NULL;
+    view v = {.start_ns = ag_clock_ns()};
+    const ag_run_events events = {.user = &v, .on_begin = on_begin, .on_step = on_step, .on_eval = on_eval};
+    if (o->profile_window)
+        return ag_fail(err, AG_E_UNSUPPORTED, "--profile-window is not there in this version; leave it out");
+    AG_TRY(cli_backend(&backend, &o->compute, err));
+    const char *sets[CLI_LIST_MAX + 1];
+    int n_sets = 0;
+    for (; n_sets < o->sets.n; n_sets++) sets[n_sets] = o->sets.items[n_sets];
+    if (!quantize) sets[n_sets++] = "load_in_4bit=false";
+    AG_TRY(ag_train_config_load(&config, o->config, sets, (size_t)n_sets, err));
+    ag_status status = cli_check_model(config->model_id, err);
+    if (!status) status = ag_train_job_open(&job, config, &backend, &(ag_train_job_options){0}, err);
+    if (!status) {
+        catch_signals();
+        status = ag_run(job, &events, &stop_signal, result, err);
+        cli_progress_end(&v.progress);
+    }
+    ag_train_job_close(&job);
+    if (!status) print_result(o, result);
+    ag_train_config_free(&config);
+    return status;
+}
+
+static int run(const cli_command *command, int argc, char **argv, bool quantize)
+{
+    options o = {.format = CLI_FORMAT_DEFAULT};
+    ag_err err;
+    ag_run_result result;
+    CLI_PARSE(command, &o, argc, argv);
+    if (!quantize) fprintf(stderr, "warning: train-lora does not quantize: load_in_4bit is false\n");
+    return train(&o, quantize, &result, &err) ? cli_fail(&err) : 0;
+}
+
+static int run_qlora(int argc, char **argv) { return run(&cli_train_qlora, argc, argv, true); }
+static int run_lora(int argc, char **argv) { return run(&cli_train_lora, argc, argv, false); }
+
+const cli_command cli_train_qlora = {
+    .name = "train-qlora", .summary = "fine-tune an adapter on a (quantized) base, as one YAML file says", .options = table, .run = run_qlora};
+const cli_command cli_train_lora = {
+    .name = "train-lora", .summary = "the same without quantizing the base", .options = table, .run = run_lora};

@@ -1,0 +1,317 @@
+#include "train/checkpoint.h"
+
+#include "adapter/peft_io.h"
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "train/trainer_state.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char STAGING[] = ".agoge-ckpt-staging-", DROPPED[] = ".agoge-ckpt-dropped-";
+
+/* trainer_state.json may have 4 MiB; an entry takes about 170 bytes. Older entries of a longer run are in metrics.jsonl. */
+enum { MAX_LOG_ENTRIES = 20000 };
+
+/* ---- which directories are checkpoints ------------------------------------------------------------------------------ */
+static bool has_file(const char *dir, const char *name)
+{
+    ag_arena arena = {0};
+    const bool found = ag_path_is_file(ag_path_join(&arena, dir, name));
+    ag_arena_free(&arena);
+    return found;
+}
+
+int64_t ag_checkpoint_step(const char *run_dir, const char *name)
+{
+    static const char prefix[] = "checkpoint-";
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0) return -1;
+    const char *digits = name + sizeof prefix - 1;
+    int64_t step = 0;
+    if (!*digits) return -1;
+    for (const char *c = digits; *c; c++) {
+        if (!isdigit((unsigned char)*c) || step > (INT64_MAX - 9) / 10) return -1;
+        step = step * 10 + (*c - '0');
+    }
+    ag_arena arena = {0};
+    const char *dir = ag_path_join(&arena, run_dir, name);
+    const bool valid = ag_path_is_dir(dir) && has_file(dir, "trainer_state.json") && has_file(dir, AG_PEFT_CONFIG_FILE) &&
+                       has_file(dir, AG_PEFT_WEIGHTS_FILE);
+    ag_arena_free(&arena);
+    return valid ? step : -1;
+}
+
+typedef struct {
+    int64_t step;
+    const char *path;
+} found_checkpoint;
+
+static int by_step(const void *a, const void *b)
+{
+    const int64_t x = ((const found_checkpoint *)a)->step, y = ((const found_checkpoint *)b)->step;
+    return (x > y) - (x < y);
+}
+
+static ag_status list(found_checkpoint **out, size_t *n, const char *run_dir, ag_arena *arena, ag_err *err)
+{
+    char **names;
+    size_t n_names;
+    *n = 0;
+    *out = NULL;
+    if (!ag_path_is_dir(run_dir)) return AG_OK;
+    AG_TRY(ag_dir_list(&names, &n_names, run_dir, arena, err));
+    *out = ag_arena_array(arena, n_names + 1, sizeof **out);
+    for (size_t i = 0; i < n_names; i++) {
+        const int64_t step = ag_checkpoint_step(run_dir, names[i]);
+        if (step >= 0) (*out)[(*n)++] = (found_checkpoint){step, ag_path_join(arena, run_dir, names[i])};
+    }
+    qsort(*out, *n, sizeof **out, by_step);
+    return AG_OK;
+}
+
+ag_status ag_checkpoint_choose(const char **path, const ag_train_config *config, const char *run_dir, ag_arena *arena, ag_err *err)
+{
+    *path = NULL;
+    if (config->resume_checkpoint_path) {
+        char *dir;
+        AG_TRY(ag_path_existing_dir(&dir, config->resume_checkpoint_path, arena, err));
+        if (ag_checkpoint_step(ag_path_dir(arena, dir), ag_path_base(dir)) < 0)
+            return ag_fail(err, AG_E_NOT_FOUND, "%s: is no whole checkpoint (checkpoint-<step> with trainer_state.json, %s and %s); give "
+                           "another resume_checkpoint_path", dir, AG_PEFT_CONFIG_FILE, AG_PEFT_WEIGHTS_FILE);
+        *path = dir;
+        return AG_OK;
+    }
+    if (!config->resume_from_latest_checkpoint) return AG_OK;
+    found_checkpoint *all;
+    size_t n;
+    AG_TRY(list(&all, &n, run_dir, arena, err));
+    if (n > 0)
+        *path = all[n - 1].path;
+    else
+        ag_log(AG_LOG_INFO, "%s: there is no checkpoint to resume from; starting anew", run_dir);
+    return AG_OK;
+}
+
+/* ---- what a run without an orderly end leaves -------------------------------------------------------------------------- */
+static ag_status remove_leftovers(const char *run_dir, ag_err *err)
+{
+    char **names;
+    size_t n;
+    ag_arena arena = {0};
+    ag_status status = ag_dir_list(&names, &n, run_dir, &arena, err);
+    for (size_t i = 0; !status && i < n; i++)
+        if (ag_str_starts(names[i], STAGING) || ag_str_starts(names[i], DROPPED))
+            status = ag_remove_tree(ag_path_join(&arena, run_dir, names[i]), err);
+    ag_arena_free(&arena);
+    return status;
+}
+
+/* Renamed away before deletion: a half-deleted checkpoint never stands under its name. */
+static ag_status drop(const char *run_dir, const char *path, ag_arena *arena, ag_err *err)
+{
+    const char *away = ag_arena_printf(arena, "%s/%s%s", run_dir, DROPPED, ag_path_base(path));
+    AG_TRY(ag_remove_tree(away, err));
+    AG_TRY(ag_rename_synced(path, away, err));
+    return ag_remove_tree(away, err);
+}
+
+/* The oldest beyond the limit; with drop_earlier all but the one of this step. */
+static ag_status drop_checkpoints(const ag_run_state *s, int64_t step, const char *run_dir, ag_arena *arena, ag_err *err)
+{
+    const int64_t limit = s->job->config->save_total_limit;
+    found_checkpoint *all;
+    size_t n;
+    AG_TRY(list(&all, &n, run_dir, arena, err));
+    for (size_t i = 0; i < n; i++) {
+        const bool is_beyond = limit > 0 && n - i > (size_t)limit, is_earlier = s->drop_earlier && all[i].step != step;
+        if (is_beyond || is_earlier) AG_TRY(drop(run_dir, all[i].path, arena, err));
+    }
+    return AG_OK;
+}
+
+ag_status ag_checkpoint_count(size_t *n, const char *run_dir, ag_err *err)
+{
+    ag_arena arena = {0};
+    found_checkpoint *all;
+    ag_status status = list(&all, n, run_dir, &arena, err);
+    ag_arena_free(&arena);
+    return status;
+}
+
+/* ---- optimizer tensors --------------------------------------------------------------------------------------------------- */
+static ag_optimizer_param *optimizer_params(const ag_run_state *s, ag_arena *arena)
+{
+    const ag_adapter *adapter = &s->job->adapter;
+    ag_optimizer_param *params = ag_arena_array(arena, 2 * adapter->n_pairs, sizeof *params);
+    for (size_t i = 0; i < adapter->n_pairs; i++) {
+        const ag_adapter_pair *pair = &adapter->pairs[i];
+        for (int is_b = 0; is_b < 2; is_b++) {
+            char *name = ag_arena_alloc(arena, AG_ADAPTER_NAME_MAX);
+            ag_adapter_tensor_name(name, pair, is_b ? 'B' : 'A');
+            const size_t at = is_b ? pair->b : pair->a;
+            params[2 * i + (size_t)is_b] = (ag_optimizer_param){
+                .name = name, .rank = 2, .dim = {is_b ? pair->N : pair->R, is_b ? pair->R : pair->K},
+                .exp_avg = s->exp_avg + at, .exp_avg_sq = s->exp_avg_sq + at};
+        }
+    }
+    return params;
+}
+
+/* ---- saving ---------------------------------------------------------------------------------------------------------------- */
+static ag_status save_sidecar(const ag_run_state *s, ag_progress progress, const char *dir, ag_err *err)
+{
+    const ag_adapter *adapter = &s->job->adapter;
+    ag_str text = {0};
+    ag_arena arena = {0};
+    ag_json_writer w = {.out = &text};
+    ag_jw_object(&w, NULL);
+    ag_jw_int(&w, "global_step", progress.step);
+    ag_jw_int(&w, "sampler_position", ag_sampler_at(s->job->train.sampler, progress.step).rows);
+    ag_jw_array(&w, "optimizer_shapes");
+    ag_jw_array(&w, NULL);
+    for (size_t i = 0; i < 2 * adapter->n_pairs; i++) {
+        const ag_adapter_pair *pair = &adapter->pairs[i / 2];
+        ag_jw_array(&w, NULL);
+        ag_jw_int(&w, NULL, i % 2 ? pair->N : pair->R);
+        ag_jw_int(&w, NULL, i % 2 ? pair->R : pair->K);
+        ag_jw_end(&w);
+    }
+    ag_jw_end(&w);
+    ag_jw_array(&w, NULL); /* the group without decay is empty */
+    ag_jw_end(&w);
+    ag_jw_end(&w);
+    ag_jw_end(&w);
+    ag_str_add_char(&text, '\n');
+    ag_status status = ag_file_publish(ag_path_join(&arena, dir, "agoge_resume.json"), text.text, text.n, err);
+    ag_str_free(&text);
+    ag_arena_free(&arena);
+    return status;
+}
+
+static ag_status save_trainer_state(const ag_run_state *s, ag_progress progress, const char *dir, ag_arena *arena, ag_err *err)
+{
+    const ag_train_config *c = s->job->config;
+    const int64_t first = s->n_log > MAX_LOG_ENTRIES ? s->n_log - MAX_LOG_ENTRIES : 0, n = s->n_log - first;
+    ag_trainer_log *log = ag_arena_array(arena, (size_t)n, sizeof *log);
+    for (int64_t i = 0; i < n; i++) {
+        const ag_log_entry *e = &s->log[first + i];
+        log[i] = (ag_trainer_log){.step = e->step, .epoch = e->epoch, .loss = e->loss, .grad_norm = e->grad_norm,
+                                  .learning_rate = e->lr, .eval_loss = NAN};
+    }
+    return ag_trainer_state_save(&(ag_trainer_state){
+        .global_step = progress.step, .max_steps = s->job->train.sampler->n_steps, .num_train_epochs = s->job->train.sampler->n_epochs,
+        .logging_steps = 1, .eval_steps = c->eval_steps > 0 ? c->eval_steps : 500, .save_steps = c->save_steps > 0 ? c->save_steps : 500,
+        .train_batch_size = c->batch_size, .epoch = ag_sampler_at(s->job->train.sampler, progress.step).epochs, .best_metric = NAN,
+        .best_global_step = -1, .log = log, .n_log = (size_t)n}, dir, err);
+}
+
+static ag_status save_files(const ag_run_state *s, ag_progress progress, const char *dir, ag_arena *arena, ag_err *err)
+{
+    const ag_train_job *job = s->job;
+    const ag_train_config *c = job->config;
+    const double next_lr = ag_schedule_rate(&job->schedule, progress.step);
+    ag_adapter adapter = job->adapter;
+    ag_layer_lora *views = ag_arena_array(arena, (size_t)job->model->d.L, sizeof *views);
+    adapter.layers = views; /* binding writes them: not into those that the decoder reads */
+    ag_adapter_bind(&adapter, s->params, NULL);
+
+    AG_TRY(ag_peft_save(&adapter, dir, c->model_id, c->revision, err));
+    AG_TRY(ag_model_text_save(job->text, c->model_id, dir, err));
+    AG_TRY(ag_optimizer_save(&(ag_optimizer_state){
+        .params = optimizer_params(s, arena), .n_params = 2 * adapter.n_pairs, .n_updates = progress.n_updates, .lr = next_lr,
+        .initial_lr = c->learning_rate, .beta1 = c->adam_beta1, .beta2 = c->adam_beta2, .eps = c->adam_epsilon,
+        .weight_decay = c->weight_decay}, dir, err));
+    AG_TRY(ag_scheduler_save(&(ag_scheduler_state){.step = progress.step, .base_lr = c->learning_rate, .last_lr = next_lr}, dir, err));
+    ag_trainer_rng rng;
+    ag_trainer_rng_seed(&rng, (uint32_t)c->seed);
+    AG_TRY(ag_trainer_rng_save(&rng, dir, err));
+    AG_TRY(save_sidecar(s, progress, dir, err));
+    return save_trainer_state(s, progress, dir, arena, err);
+}
+
+static ag_status publish(ag_run_state *s, ag_progress progress, const char *run_dir, ag_arena *arena, ag_err *err)
+{
+    ag_dir_writer w;
+    const char *path = ag_arena_printf(arena, "%s/checkpoint-%lld", run_dir, (long long)progress.step);
+    AG_TRY(remove_leftovers(run_dir, err));
+    /* A directory of that name is an earlier run's, or that of a run that went back to an earlier checkpoint, or not whole. */
+    if (ag_path_is_dir(path)) AG_TRY(drop(run_dir, path, arena, err));
+    AG_TRY(ag_dir_begin(&w, path, STAGING, err));
+    ag_status status = save_files(s, progress, w.staging, arena, err);
+    if (status) {
+        ag_dir_abort(&w);
+        return status;
+    }
+    AG_TRY(ag_dir_commit(&w, err));
+    AG_TRY(drop_checkpoints(s, progress.step, run_dir, arena, err));
+    s->drop_earlier = false;
+    return AG_OK;
+}
+
+ag_status ag_checkpoint_save(ag_run_state *s, ag_progress progress, const char *run_dir, ag_err *err)
+{
+    ag_arena arena = {0};
+    ag_status status = publish(s, progress, run_dir, &arena, err);
+    ag_arena_free(&arena);
+    return status;
+}
+
+/* ---- loading ------------------------------------------------------------------------------------------------------------------ */
+static ag_status check_adapter_config(const ag_run_state *s, const char *path, ag_arena *arena, ag_err *err)
+{
+    const ag_lora_config *want = &s->job->adapter.config;
+    ag_peft_config found;
+    AG_TRY(ag_peft_config_load(&found, path, arena, err));
+    if (found.lora.r != want->r || found.lora.alpha != want->alpha || found.lora.rslora != want->rslora)
+        return ag_fail(err, AG_E_CONFIG, "%s: was made with lora_r %lld, lora_alpha %g, use_rslora %s; the config says %lld, %g, %s. Resume "
+                       "with the numbers it was made with, or start anew", path, (long long)found.lora.r, found.lora.alpha,
+                       found.lora.rslora ? "true" : "false", (long long)want->r, want->alpha, want->rslora ? "true" : "false");
+    return AG_OK;
+}
+
+static ag_status load_log(ag_run_state *s, ag_progress *progress, const char *path, ag_arena *arena, ag_err *err)
+{
+    ag_trainer_state state;
+    AG_TRY(ag_trainer_state_load(&state, path, arena, err));
+    const ag_train_config *c = s->job->config;
+    progress->step = state.global_step;
+    if (state.train_batch_size != c->batch_size)
+        ag_log(AG_LOG_WARN, "%s: was made with batch_size %lld, the config says %lld: the run goes on at another place in the data", path,
+               (long long)state.train_batch_size, (long long)c->batch_size);
+    const int64_t n_steps = s->job->train.sampler->n_steps;
+    s->n_log = 0;
+    for (size_t i = 0; i < state.n_log && s->n_log < n_steps; i++) {
+        const ag_trainer_log *e = &state.log[i];
+        if (isnan(e->loss) || e->step > progress->step) continue;
+        s->log[s->n_log++] = (ag_log_entry){.step = e->step, .loss = e->loss, .grad_norm = e->grad_norm, .lr = e->learning_rate, .epoch = e->epoch};
+    }
+    return AG_OK;
+}
+
+static ag_status load_files(ag_run_state *s, ag_progress *progress, const char *path, ag_arena *arena, ag_err *err)
+{
+    const ag_train_config *c = s->job->config;
+    AG_TRY(check_adapter_config(s, path, arena, err));
+    AG_TRY(load_log(s, progress, path, arena, err));
+    AG_TRY(ag_peft_read_weights(s->params, &s->job->adapter, path, err));
+    ag_optimizer_state optimizer = {.params = optimizer_params(s, arena), .n_params = 2 * s->job->adapter.n_pairs};
+    AG_TRY(ag_optimizer_load(&optimizer, path, progress->step, err));
+    progress->n_updates = optimizer.n_updates;
+    ag_scheduler_state scheduler;
+    AG_TRY(ag_scheduler_load(&scheduler, path, progress->step, err));
+    if (scheduler.base_lr != c->learning_rate)
+        ag_log(AG_LOG_WARN, "%s: had learning_rate %g; the run goes on with the config's %g", path, scheduler.base_lr, c->learning_rate);
+    return AG_OK;
+}
+
+ag_status ag_checkpoint_load(ag_run_state *s, ag_progress *progress, const char *path, ag_err *err)
+{
+    ag_arena arena = {0};
+    ag_status status = load_files(s, progress, path, &arena, err);
+    ag_arena_free(&arena);
+    return status;
+}
