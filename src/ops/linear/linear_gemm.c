@@ -40,8 +40,11 @@ static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t round_up(int64_t a, int64_t multiple) { return ceil_div(a, multiple) * multiple; }
 
-/* The depth in equal parts of at most `largest`. Depends on the shape alone. */
-static int64_t part_of(int64_t depth, int64_t largest, int64_t multiple) { return round_up(ceil_div(depth, ceil_div(depth, largest)), multiple); }
+/* A length in equal parts of at most `largest` (rounded up to `multiple`). Depends on the shape alone. */
+static int64_t part_of(int64_t length, int64_t largest, int64_t multiple)
+{
+    return round_up(ceil_div(length, ceil_div(length, largest)), multiple);
+}
 
 static size_t a_block_bytes(const ag_linear_kernel *kernel, int64_t padded)
 {
@@ -53,11 +56,12 @@ static size_t panel_bytes(const ag_linear_kernel *kernel, int64_t depth)
     return (size_t)min64(round_up(depth, kernel->depth_step), kernel->depth_block) * AG_LINEAR_COLS * (size_t)kernel->element_bytes;
 }
 
+/* Enough for at most so many rows and so much depth: parts of a longer call may be shorter than those of a shorter one. */
 static size_t scratch_of(const ag_linear_kernel *kernel, int n_threads, int64_t rows, int64_t depth)
 {
-    const int64_t part = part_of(depth, MAX_DEPTH, kernel->depth_step);
-    return (size_t)(part_of(rows, MAX_ROWS, kernel->row_block) / kernel->row_block) * a_block_bytes(kernel, part) +
-           (size_t)n_threads * panel_bytes(kernel, part);
+    const int64_t n_blocks = ceil_div(min64(rows, MAX_ROWS), kernel->row_block);
+    const int64_t part = round_up(min64(depth, MAX_DEPTH), kernel->depth_step);
+    return (size_t)n_blocks * a_block_bytes(kernel, part) + (size_t)n_threads * panel_bytes(kernel, part);
 }
 
 size_t ag_linear_gemm_scratch(const ag_linear_kernel *kernel, int n_threads, int64_t T, int64_t K, int64_t N)
