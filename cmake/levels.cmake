@@ -12,7 +12,7 @@ if(AGOGE_SANITIZE)
   set(agoge_kernel_options -O1)
 endif()
 if(AGOGE_FUZZ)
-  set(agoge_kernel_options -O1 -fno-sanitize=all)
+  set(agoge_kernel_options -O0 -fno-sanitize=all)
 endif()
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
