@@ -198,7 +198,8 @@ static ag_status folder_open(ag_st_folder *f, ag_err *err)
         return status;
     }
     if (n_there == 0)
-        return ag_fail(err, AG_E_NOT_FOUND, "%s has neither %s nor %s; this is no folder with safetensors weights", f->dir,
+        return ag_fail(err, AG_E_NOT_FOUND,
+                       "%s has neither %s nor %s; weights in another format (pytorch_model.bin) are not read", f->dir,
                        single_name, index_name);
     bool has_single = false;
     for (size_t i = 0; i < n_there; i++) has_single |= strcmp(there[i], single_name) == 0;
