@@ -169,6 +169,78 @@ static void add_to_keys(const ag_block *b, const work *w, float *dx, int64_t dx_
             for (d = 0; d < D; d += VF_LANES) vf_store_n(dx + k * dx_pitch + d, vf_load(tmp + k * w->width + d), D - d);
 }
 
+/* ---- few rows -------------------------------------------------------------------------------------------------------- */
+
+/* With few rows (decoding) lanes would be empty and a copy of the keys is as dear as the products: vectors lie along d instead,
+ * keys and values are read once, where they are. */
+enum { FEW_ROWS = VF_LANES / 2, FEW_KEYS = 64 };
+
+/* p[key] of one row for VF_LANES keys from j on (counted from the block's): scores, -infinity for keys it does not see. */
+static inline vf few_scores(const ag_block *b, const float *q, const float *keys, int64_t key_pitch, int64_t j, int64_t D, int64_t lo, int64_t hi)
+{
+    const float *key[VF_LANES];
+    vf sum[VF_LANES], lane;
+    float numbers[VF_LANES];
+#pragma GCC unroll 16
+    for (int i = 0; i < VF_LANES; i++) {
+        key[i] = keys + ag_min(j + i, b->n_keys - 1) * key_pitch;
+        sum[i] = vf_zero();
+        numbers[i] = (float)i;
+    }
+    for (int64_t d = 0; d < D; d += VF_LANES) {
+        const vf x = vf_load(q + d);
+#pragma GCC unroll 16
+        for (int i = 0; i < VF_LANES; i++) sum[i] = vf_fma(x, vf_load(key[i] + d), sum[i]);
+    }
+    const vf s = vf_sum_rows(sum);
+    if (j >= lo && j + VF_LANES <= hi) return s;
+    memcpy(&lane, numbers, sizeof lane);
+    const vi sees = (vi)(lane >= vf_set1((float)(lo - j))) & (vi)(lane < vf_set1((float)(hi - j)));
+    return (vf)(((vi)s & sees) | ((vi)vf_set1(-INFINITY) & ~sees));
+}
+
+/* The online softmax of one row over FEW_KEYS scores. */
+static void few_softmax(const work *w, int64_t r, float *p)
+{
+    vf top = vf_set1(w->max[r]), sum = vf_zero();
+    for (int k = 0; k < FEW_KEYS; k += VF_LANES) top = vf_max(top, vf_load(p + k));
+    const float max = vf_max_lane(top);
+    for (int k = 0; k < FEW_KEYS; k += VF_LANES) {
+        const vf e = vf_exp(vf_load(p + k) - vf_set1(max));
+        vf_store(p + k, e);
+        sum = sum + e;
+    }
+    w->factor[r] = expf(w->max[r] - max);
+    w->sum[r] = w->sum[r] * w->factor[r] + vf_sum(sum);
+    w->max[r] = max;
+}
+
+AG_INLINE void few_panel(const int n_vectors, const ag_product *p, int64_t n_rows, int64_t n, int64_t n_keys, const float *factor)
+{
+    int64_t r = 0;
+    for (; r + 4 <= n_rows; r += 4) ag_gemm_tile(4, n_vectors, p, r, n, 0, n_keys, factor);
+    if (n_rows - r == 3) ag_gemm_tile(3, n_vectors, p, r, n, 0, n_keys, factor);
+    else if (n_rows - r == 2) ag_gemm_tile(2, n_vectors, p, r, n, 0, n_keys, factor);
+    else if (n_rows - r == 1) ag_gemm_tile(1, n_vectors, p, r, n, 0, n_keys, factor);
+}
+
+/* One block of at most FEW_KEYS keys: scores, softmax and acc = factor·acc + p·v. D is whole vectors. */
+static void few_rows(const ag_block *b, const work *w, const float *keys, const float *values, int64_t pitch, int64_t D)
+{
+    float *p = w->st;
+    for (int64_t r = 0; r < b->n_rows; r++) {
+        int64_t lo, hi;
+        ag_block_keys(b, r, r + 1, &lo, &hi);
+        for (int64_t j = 0; j < FEW_KEYS; j += VF_LANES)
+            vf_store(p + r * FEW_KEYS + j, j < b->n_keys ? few_scores(b, w->q + r * w->width, keys, pitch, j, D, lo, hi) : vf_set1(-INFINITY));
+        few_softmax(w, r, p + r * FEW_KEYS);
+    }
+    const ag_product product = {.c = w->acc, .c_pitch = w->width, .a = p, .a_row = FEW_KEYS, .a_k = 1, .b = values, .b_pitch = pitch};
+    int64_t d = 0;
+    for (; d + GEMM_VECTORS * VF_LANES <= D; d += GEMM_VECTORS * VF_LANES) few_panel(GEMM_VECTORS, &product, b->n_rows, d, b->n_keys, w->factor);
+    for (; d < D; d += VF_LANES) few_panel(1, &product, b->n_rows, d, b->n_keys, w->factor);
+}
+
 /* ---- forward --------------------------------------------------------------------------------------------------------- */
 
 static void store_rows(const ag_attention_fwd_args *a, const ag_attention_unit *u, const ag_block *b, const work *w)
@@ -197,7 +269,9 @@ void AG_LEVEL(ag_attention_fwd)(const ag_attention_fwd_args *a, const ag_attenti
     for (b.t0 = u->t0; b.t0 < u->t1; b.t0 += block_tokens) {
         b.n_rows = ag_min(block_tokens, u->t1 - b.t0) * n;
         const ag_block_tensor q = {(const float *)a->q.data + ((s->q0 + b.t0) * H + u->g * n) * D, n, H * D, D};
-        pack_transposed(w.qt, w.pitch, &q, b.n_rows, a->scale);
+        const bool few = b.n_rows <= FEW_ROWS && D % VF_LANES == 0;
+        if (few) pack_rows(w.q, w.width, &q, b.n_rows, a->scale);
+        else pack_transposed(w.qt, w.pitch, &q, b.n_rows, a->scale);
         ag_block_ends(&b, w.ends, w.pitch);
         for (int64_t r = 0; r < w.pitch; r++) {
             w.max[r] = -FLT_MAX; /* not infinity: the difference of two of them is no number */
@@ -205,10 +279,15 @@ void AG_LEVEL(ag_attention_fwd)(const ag_attention_fwd_args *a, const ag_attenti
         }
         memset(w.acc, 0, (size_t)(b.n_rows * w.width) * sizeof *w.acc);
         const int64_t first = ag_attention_keys_first(s, b.window, b.t0), end = ag_attention_keys_end(s, b.t0 + b.n_rows / n - 1);
-        for (b.j0 = first > u->j0 ? first : u->j0; b.j0 < ag_min(end, u->j1); b.j0 += BLOCK_KEYS) {
-            b.n_keys = ag_min(BLOCK_KEYS, ag_min(end, u->j1) - b.j0);
+        const int64_t j0 = first > u->j0 ? first : u->j0, j1 = ag_min(end, u->j1), step = few ? FEW_KEYS : BLOCK_KEYS;
+        for (b.j0 = j0; b.j0 < j1; b.j0 += step) {
+            b.n_keys = ag_min(step, j1 - b.j0);
             const int64_t key = ((s->kv0 + b.j0) * G + u->g) * D;
             const ag_block_tensor k = {(const float *)a->k.data + key, 1, G * D, D}, v = {(const float *)a->v.data + key, 1, G * D, D};
+            if (few) {
+                few_rows(&b, &w, k.data, v.data, G * D, D);
+                continue;
+            }
             pack_rows(w.k, w.width, &k, b.n_keys, 1);
             multiply_scores(&b, &w, w.st, w.k, w.qt, D);
             for (int64_t r = 0; r < b.n_rows; r += VF_LANES)
