@@ -11,7 +11,8 @@
  *
  * How a row becomes ids (Hugging Face's conventions):
  *     text, instruction   the tokenizer's own special tokens (a BOS where it adds one), then one EOS unless the text
- *                         ends with it. A tokenizer without EOS: none is added. Every token but the first is a target.
+ *                         ends with it (never two, where both the text and the tokenizer bring one). A tokenizer without
+ *                         EOS: none is added. Every token but the first is a target.
  *     messages            the chat template's text, without a generation prompt, tokenized as it is: the template writes BOS
  *                         and end-of-turn tokens itself, so nothing is added. Without a template: as text, "Role: content" a line.
  *     completion_only     forge.md §1.5: only the completion and the terminal EOS are targets.

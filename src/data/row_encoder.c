@@ -67,6 +67,15 @@ static ag_status prefix_line(const ag_row_encoder *encoder, const ag_row *row, a
     return ag_err_prefix(err, "%s: line %zu", encoder->path, row->number);
 }
 
+/* Whether the tokenizer puts an EOS behind a text by itself. */
+static bool adds_eos(const ag_tokenizer *t, int32_t eos)
+{
+    int32_t before[8], after[8];
+    size_t n_before, n_after;
+    ag_tokenizer_affixes(t, before, &n_before, after, &n_after, 8);
+    return n_after > 0 && n_after <= 8 && after[n_after - 1] == eos;
+}
+
 /* Text with the tokenizer's own special tokens and one EOS at the end; every token but the first is a target. */
 static ag_status encode_text(ag_row_encoder *encoder, const ag_row *row, const char *text, size_t n, ag_err *err)
 {
@@ -77,8 +86,9 @@ static ag_status encode_text(ag_row_encoder *encoder, const ag_row *row, const c
     if (ag_tokenizer_encode(t, encoder->scratch, text, n, &(ag_encode_options){.add_special = true, .ids_only = true}, e, err))
         return prefix_line(encoder, row, err);
     if (e->n == 0) return ag_row_encoder_fail(encoder, row, err, "the tokenizer makes no token of the text");
-    for (size_t i = 0; i < e->n; i++) ag_row_encoder_add(encoder, e->ids[i], i > 0);
     int32_t eos = ag_tokenizer_special_id(t, AG_SPECIAL_EOS);
+    bool doubled = e->n >= 2 && eos >= 0 && e->ids[e->n - 1] == eos && e->ids[e->n - 2] == eos && adds_eos(t, eos);
+    for (size_t i = 0; i < e->n - doubled; i++) ag_row_encoder_add(encoder, e->ids[i], i > 0);
     if (eos >= 0 && e->ids[e->n - 1] != eos) ag_row_encoder_add(encoder, eos, true);
     return AG_OK;
 }
