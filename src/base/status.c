@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "base/status.h"
 
 #include <errno.h>
@@ -63,7 +64,12 @@ ag_status ag_err_prefix(ag_err *err, const char *format, ...)
     va_start(args, format);
     int n = vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
-    if (n >= 0 && (size_t)n < sizeof err->text) snprintf(err->text + n, sizeof err->text - (size_t)n, ": %s", old);
+    if (n < 0 || (size_t)n + 2 >= sizeof err->text) return err->code;
+    size_t room = sizeof err->text - (size_t)n - 3; /* what of the old sentence fits behind ": ", before the NUL */
+    memcpy(err->text + n, ": ", 2);
+    size_t n_old = strnlen(old, room);
+    memcpy(err->text + n + 2, old, n_old);
+    err->text[(size_t)n + 2 + n_old] = 0;
     return err->code;
 }
 

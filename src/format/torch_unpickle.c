@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum {
-    MOST_STACKED = 1 << 20, MOST_MARKS = 1024, MEMO_SLACK = 256, LONGEST_NAME = 128, MEMORY_BYTES = 256 << 20, PROTOCOL = 2
+    FIRST_STACKED = 256, MOST_STACKED = 1 << 20, MOST_MARKS = 1024, MEMO_SLACK = 256, LONGEST_NAME = 128, MEMORY_BYTES = 256 << 20, PROTOCOL = 2
 };
 
 /* ---- the stack ------------------------------------------------------------------------------------------------------------ */
@@ -22,7 +22,7 @@ static ag_status push(unpickler *u, node *x, ag_err *err)
 {
     if (u->n_stack == MOST_STACKED) return damaged(u, "too many values are stacked", err);
     if (u->n_stack == u->stack_room) {
-        u->stack_room = u->stack_room ? 2 * u->stack_room : 256;
+        u->stack_room *= 2;
         u->stack = realloc(u->stack, u->stack_room * sizeof *u->stack);
         if (!u->stack) ag_out_of_memory(u->stack_room * sizeof *u->stack);
     }
@@ -337,6 +337,9 @@ ag_status ag_torch_unpickle(const ag_torch_value **root, const unsigned char *by
 {
     unpickler u = {.bytes = bytes, .n = n, .zip = zip, .flags = flags, .arena = arena, .bytes_before = arena->total_bytes};
     u.marks = ag_arena_array(arena, MOST_MARKS, sizeof *u.marks);
+    u.stack_room = FIRST_STACKED;
+    u.stack = malloc(u.stack_room * sizeof *u.stack); /* from the start: a mark on an empty stack points to its bottom */
+    if (!u.stack) ag_out_of_memory(u.stack_room * sizeof *u.stack);
     *root = NULL;
     ag_status status = run(&u, root, err);
     free(u.stack);
