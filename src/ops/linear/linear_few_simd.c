@@ -1,6 +1,5 @@
-/* Decoding: one to eight tokens. A row of W is read once; with one token its weights stay in registers, with more they pass
- * through a buffer in the L1 cache. Either way output (t,n) is CHUNK_VECTORS chains over every CHUNK_VECTORS-th vector of K, added
- * as a tree at the end, so its bits do not depend on the number of tokens. */
+/* Decoding: one to eight tokens. A row of W is read once and its weights stay in registers. Output (t,n) is CHUNK_VECTORS chains
+ * over every CHUNK_VECTORS-th vector of K, added as a tree at the end, so its bits do not depend on the number of tokens. */
 #include "ops/linear/linear_decode.h"
 #include "ops/linear/linear_kernel.h"
 
@@ -62,31 +61,51 @@ static inline __attribute__((always_inline)) void one_token(decode_fn *chunk, co
     }
 }
 
-static inline void some_tokens(const ag_linear_fwd_args *a, const float *x, int i, int64_t n0, int64_t n1, const bool round)
+/* n chunks from column k on, times what every token has there. */
+static inline __attribute__((always_inline)) void add_chunks(vf sum[AG_LINEAR_FEW][CHUNK_VECTORS], const int n,
+                                                             vf w[][CHUNK_VECTORS], const float *x, int64_t T, int64_t K)
 {
-    enum { PIECE = 512 };
+    for (int64_t t = 0; t < T; t++, x += K)
+        for (int v = 0; v < CHUNK_VECTORS; v++) {
+            vf s = sum[t][v];
+            for (int i = 0; i < n; i++) s = vf_fma(w[i][v], vf_load(x + i * CHUNK + v * VF_LANES), s);
+            sum[t][v] = s;
+        }
+}
+
+/* Two to eight tokens share each decoded chunk; two chunks at a time, because sums go through memory. `chunk` NULL: rows that do
+ * not lie in whole chunks, by the exact decoder. */
+static inline __attribute__((always_inline)) void some_tokens(decode_fn *chunk, const int per_block, const ag_linear_fwd_args *a,
+                                                              const float *x, int i, int64_t n0, int64_t n1, const bool round)
+{
     const ag_weight *w = a->w[i];
-    const int64_t T = a->x.dim[0], K = w->K;
+    const weight_rows all = rows_of(w);
+    const int64_t T = a->x.dim[0], K = w->K, whole = K / CHUNK * CHUNK;
     for (int64_t n = n0; n < n1; n++) {
+        weight_row row = row_at(&all, n);
         vf sum[AG_LINEAR_FEW][CHUNK_VECTORS];
         for (int64_t t = 0; t < T; t++)
             for (int v = 0; v < CHUNK_VECTORS; v++) sum[t][v] = vf_zero();
-        for (int64_t k0 = 0; k0 < K; k0 += PIECE) {
-            float piece[PIECE] __attribute__((aligned(64)));
-            const int64_t n_cols = K - k0 < PIECE ? K - k0 : PIECE, whole = n_cols / CHUNK * CHUNK;
-            AG_LEVEL(ag_linear_decode)(piece, PIECE, w, n, 1, k0, n_cols);
-            if (round)
-                for (int64_t k = 0; k < whole; k += VF_LANES) vf_store(piece + k, vf_round_bf16(vf_load(piece + k)));
-            for (int64_t t = 0; t < T; t++) {
-                const float *xt = x + t * K + k0;
-                vf s[CHUNK_VECTORS];
-                memcpy(s, sum[t], sizeof s);
-                for (int64_t k = 0; k < whole; k += CHUNK)
-                    for (int v = 0; v < CHUNK_VECTORS; v++)
-                        s[v] = vf_fma(vf_load(piece + k + v * VF_LANES), vf_load(xt + k + v * VF_LANES), s[v]);
-                if (whole < n_cols) add_tail(s, piece + whole, xt + whole, n_cols - whole, round);
-                memcpy(sum[t], s, sizeof s);
+        for (int64_t k = 0; k < whole; k += 2 * CHUNK) {
+            vf wv[2][CHUNK_VECTORS];
+            const int n_chunks = whole - k < 2 * CHUNK ? 1 : 2;
+            for (int c = 0; c < n_chunks; c++) {
+                if (chunk)
+                    chunk(wv[c], &row, chunk_of(k + c * CHUNK, per_block));
+                else
+                    decode_exactly(wv[c], &row, k + c * CHUNK);
+                if (round)
+                    for (int v = 0; v < CHUNK_VECTORS; v++) wv[c][v] = vf_round_bf16(wv[c][v]);
             }
+            if (n_chunks == 2)
+                add_chunks(sum, 2, wv, x + k, T, K);
+            else
+                add_chunks(sum, 1, wv, x + k, T, K);
+        }
+        if (whole < K) {
+            float tail[CHUNK];
+            ag_weight_row(tail, w, n, whole, K);
+            for (int64_t t = 0; t < T; t++) add_tail(sum[t], tail, x + t * K + whole, K - whole, round);
         }
         for (int64_t t = 0; t < T; t++) put(a, i, t, n, sum_of(sum[t]));
     }
@@ -95,13 +114,18 @@ static inline void some_tokens(const ag_linear_fwd_args *a, const float *x, int 
 static inline __attribute__((always_inline)) void few(const ag_linear_fwd_args *a, const float *x, int i, int64_t n0, int64_t n1,
                                                       const bool round)
 {
-    if (a->x.dim[0] > 1 || !chunks_are_aligned(a->w[i])) {
-        some_tokens(a, x, i, n0, n1, round);
+    if (!chunks_are_aligned(a->w[i])) {
+        some_tokens(NULL, 1, a, x, i, n0, n1, round);
         return;
     }
     switch (a->w[i]->type) {
-#define X(type, decode, per_block) \
-    case type: one_token(decode, per_block, a, x, i, n0, n1, round); break;
+#define X(type, decode, per_block)                                  \
+    case type:                                                      \
+        if (a->x.dim[0] == 1)                                       \
+            one_token(decode, per_block, a, x, i, n0, n1, round);   \
+        else                                                        \
+            some_tokens(decode, per_block, a, x, i, n0, n1, round); \
+        break;
         AG_DECODERS(X)
 #undef X
     case AG_N_WEIGHT_TYPES: break;
