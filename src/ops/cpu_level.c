@@ -39,6 +39,13 @@ static bool has_amx_bits(void)
     return (d & amx_bf16) && (d & amx_tile);
 }
 
+/* Clang 14 does not know "f16c" in __builtin_cpu_supports. Its registers are AVX's, which are asked for beside it. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & 1u << 29);
+}
+
 bool ag_cpu_has_avx512_bf16(void)
 {
     unsigned a, b, c, d;
@@ -51,7 +58,7 @@ bool ag_cpu_has_level(ag_cpu_level level)
     /* __builtin_cpu_supports asks CPUID and XGETBV: the operating system must save the registers, too. */
     switch (level) {
     case AG_CPU_REF: return true;
-    case AG_CPU_AVX2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    case AG_CPU_AVX2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     case AG_CPU_AVX512:
         return ag_cpu_has_level(AG_CPU_AVX2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
