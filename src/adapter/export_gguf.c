@@ -1,0 +1,101 @@
+#include "adapter/export_gguf.h"
+
+#include "adapter/export_gguf_metadata.h"
+#include "model/description_gguf.h"
+
+#include <math.h>
+#include <string.h>
+
+static uint32_t ggml_type(ag_weight_type type)
+{
+    switch (type) {
+    case AG_W_F32: return AG_GGML_F32;
+    case AG_W_F16: return AG_GGML_F16;
+    case AG_W_BF16: return AG_GGML_BF16;
+    default: AG_ASSERT(type == AG_W_Q8_0); return AG_GGML_Q8_0;
+    }
+}
+
+static ag_weight_type type_of(const ag_export_tensor *t, ag_weight_type asked)
+{
+    if (t->is_vector) return AG_W_F32;
+    return t->w.K % ag_weight_block_weights(asked) == 0 ? asked : AG_W_F16;
+}
+
+/* A divisor for each frequency where they are scaled otherwise than linearly; NULL: there is no such tensor. */
+static const float *rope_divisors(const ag_description *d, ag_arena *arena)
+{
+    if (d->rope_kind == AG_ROPE_FACTORS) return d->rope_factors;
+    if (d->rope_kind != AG_ROPE_LLAMA3) return NULL;
+    const size_t n = (size_t)d->D / 2;
+    ag_description plain = *d;
+    plain.rope_kind = AG_ROPE_DEFAULT;
+    double *scaled = ag_arena_array(arena, n, sizeof *scaled), *unscaled = ag_arena_array(arena, n, sizeof *unscaled), mscale;
+    float *divisors = ag_arena_array(arena, n, sizeof *divisors);
+    ag_description_rope(scaled, &mscale, d);
+    ag_description_rope(unscaled, &mscale, &plain);
+    for (size_t i = 0; i < n; i++) divisors[i] = (float)(unscaled[i] / scaled[i]);
+    return divisors;
+}
+
+static ag_status add_bytes(void *user, const void *bytes, size_t n, ag_err *err) { return ag_gguf_writer_add(user, bytes, n, err); }
+
+typedef struct {
+    ag_weight_type type;
+    const ag_export_options *options;
+    ag_export_report *report;
+    ag_export_tensor *tensors;
+    int64_t n;
+    const float *divisors;
+    ag_gguf_writer writer;
+    ag_export_buffer buffer;
+    ag_arena arena;
+} job;
+
+static void tell_tensors(job *j)
+{
+    const ag_description *d = &j->options->base->d;
+    j->divisors = rope_divisors(d, &j->arena);
+    if (j->divisors) ag_gguf_writer_tensor(&j->writer, "rope_freqs.weight", AG_GGML_F32, 1, (int64_t[]){d->D / 2});
+    for (int64_t i = 0; i < j->n; i++) {
+        const ag_export_tensor *t = &j->tensors[i];
+        const ag_weight_type type = type_of(t, j->type);
+        const int64_t ne[2] = {t->is_vector ? t->w.N : t->w.K, t->w.N};
+        ag_gguf_writer_tensor(&j->writer, t->gguf_name, ggml_type(type), t->is_vector ? 1 : 2, ne);
+        j->report->weight_bytes += (uint64_t)(t->w.N * ag_weight_row_bytes(type, t->w.K));
+    }
+    j->report->n_tensors = j->n + (j->divisors != NULL);
+    j->report->n_files = 1;
+}
+
+static ag_status write_all(job *j, const char *path, ag_err *err)
+{
+    const ag_description *d = &j->options->base->d;
+    /* Mistral is a Llama in a GGUF file. */
+    const int in_pairs = ag_gguf_rope_in_pairs(d) || strcmp(d->model_type, "mistral") == 0 ? (int)d->D : 0;
+    AG_TRY(ag_export_gguf_metadata(&j->writer, j->type, j->options, &j->arena, err));
+    ag_export_tensors(&j->tensors, &j->n, j->options, &j->arena);
+    tell_tensors(j);
+    AG_TRY(ag_export_buffer_create(&j->buffer, j->tensors, j->n, d->D, err));
+    AG_TRY(ag_gguf_writer_begin(&j->writer, path, err));
+    if (j->divisors) AG_TRY(ag_gguf_writer_add(&j->writer, j->divisors, (size_t)(d->D / 2) * sizeof(float), err));
+    for (int64_t i = 0; i < j->n; i++)
+        AG_TRY(ag_export_tensor_write(&j->tensors[i], type_of(&j->tensors[i], j->type), in_pairs, &j->buffer, j->options->n_threads,
+                                      add_bytes, &j->writer, &j->report->rounding, err));
+    return ag_gguf_writer_commit(&j->writer, err);
+}
+
+ag_status ag_export_gguf(const char *path, ag_weight_type type, const ag_export_options *options, ag_export_report *report, ag_err *err)
+{
+    *report = (ag_export_report){0};
+    if (type != AG_W_F32 && type != AG_W_F16 && type != AG_W_BF16 && type != AG_W_Q8_0)
+        return ag_fail(err, AG_E_UNSUPPORTED, "a merged model cannot be written as %s; f32, f16, bf16 and q8_0 can",
+                       ag_weight_type_name(type));
+    job j = {.type = type, .options = options, .report = report};
+    ag_status status = write_all(&j, path, err);
+    if (!status) status = ag_export_measure_quantization(report, options, err);
+    ag_gguf_writer_abort(&j.writer);
+    ag_export_buffer_free(&j.buffer);
+    ag_arena_free(&j.arena);
+    return status;
+}

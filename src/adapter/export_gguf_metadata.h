@@ -1,0 +1,11 @@
+#ifndef AG_EXPORT_GGUF_METADATA_H
+#define AG_EXPORT_GGUF_METADATA_H
+
+#include "adapter/export_tensors.h"
+#include "format/gguf.h"
+
+/* general.*, <architecture>.* and tokenizer.* of the export; `type` is the type that most weights are written in. */
+AG_MUST_USE ag_status ag_export_gguf_metadata(ag_gguf_writer *w, ag_weight_type type, const ag_export_options *options, ag_arena *arena,
+                                              ag_err *err);
+
+#endif

@@ -1,0 +1,174 @@
+#include "adapter/export_tensors.h"
+
+#include "model/description_gguf.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Floats of a block of rows: enough for threads to share, small beside any model. */
+enum { BLOCK_FLOATS = 1 << 20 };
+/* Bytes that a weight takes at most in a type that is written. */
+enum { MAX_BYTES_PER_WEIGHT = 4 };
+
+/* ---- the list ------------------------------------------------------------------------------------------------------------ */
+typedef struct {
+    ag_export_tensor *tensors;
+    int64_t n;
+    ag_arena *arena;
+} list;
+
+static ag_export_tensor *add(list *l, const char *hf_name, const char *gguf_name)
+{
+    ag_export_tensor *t = &l->tensors[l->n++];
+    t->hf_name = hf_name;
+    t->gguf_name = gguf_name;
+    return t;
+}
+
+static ag_export_tensor *add_vector(list *l, const char *hf_name, const char *gguf_name, const float *numbers, int64_t n)
+{
+    ag_export_tensor *t = add(l, hf_name, gguf_name);
+    t->w = (ag_weight){.type = AG_W_F32, .N = n, .K = 1, .data = numbers};
+    t->is_vector = true;
+    return t;
+}
+
+static void add_projection(list *l, const ag_layer *layer, const ag_layer_lora *lora, int64_t i, ag_projection p)
+{
+    const char *hf = ag_arena_printf(l->arena, "model.layers.%lld.%s", (long long)i, ag_projection_path(p));
+    const char *gguf = ag_arena_printf(l->arena, "blk.%lld.%s", (long long)i, ag_projection_gguf_name(p));
+    const bool is_rotated = p == AG_PROJ_Q || p == AG_PROJ_K;
+    ag_export_tensor *t = add(l, ag_arena_printf(l->arena, "%s.weight", hf), ag_arena_printf(l->arena, "%s.weight", gguf));
+    t->w = layer->proj[p];
+    t->is_rotated = is_rotated;
+    t->pair = lora && lora->pair[p].R > 0 ? &lora->pair[p] : NULL;
+    if (!layer->bias[p]) return;
+    add_vector(l, ag_arena_printf(l->arena, "%s.bias", hf), ag_arena_printf(l->arena, "%s.bias", gguf), layer->bias[p], t->w.N)
+        ->is_rotated = is_rotated;
+}
+
+void ag_export_tensors(ag_export_tensor **out, int64_t *n, const ag_export_options *options, ag_arena *arena)
+{
+    const ag_model *m = options->base;
+    enum { OUTSIDE = 3, NORMS = 2 };
+    list l = {.arena = arena};
+    l.tensors = ag_arena_array(arena, (size_t)(OUTSIDE + m->d.L * (NORMS + 2 * AG_N_PROJ)), sizeof *l.tensors);
+    add(&l, "model.embed_tokens.weight", "token_embd.weight")->w = m->embed;
+    for (int64_t i = 0; i < m->d.L; i++) {
+        for (int p = 0; p < AG_N_PROJ; p++)
+            add_projection(&l, &m->layers[i], options->lora ? &options->lora[i] : NULL, i, (ag_projection)p);
+        add_vector(&l, ag_arena_printf(arena, "model.layers.%lld.input_layernorm.weight", (long long)i),
+                   ag_arena_printf(arena, "blk.%lld.attn_norm.weight", (long long)i), m->layers[i].attn_norm, m->d.C);
+        add_vector(&l, ag_arena_printf(arena, "model.layers.%lld.post_attention_layernorm.weight", (long long)i),
+                   ag_arena_printf(arena, "blk.%lld.ffn_norm.weight", (long long)i), m->layers[i].ffn_norm, m->d.C);
+    }
+    add_vector(&l, "model.norm.weight", "output_norm.weight", m->final_norm, m->d.C);
+    if (!m->d.tied) add(&l, "lm_head.weight", "output.weight")->w = m->head;
+    *out = l.tensors;
+    *n = l.n;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------------------------------ */
+ag_status ag_export_buffer_create(ag_export_buffer *out, const ag_export_tensor *tensors, int64_t n, int64_t head_dim, ag_err *err)
+{
+    int64_t n_floats = BLOCK_FLOATS;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t least = tensors[i].w.K * (tensors[i].is_rotated ? head_dim : 1);
+        if (least > n_floats) n_floats = least;
+    }
+    *out = (ag_export_buffer){.n_floats = n_floats};
+    ag_layout l = {0};
+    for (int pass = 0; pass < 2; pass++) {
+        out->rows = ag_layout_place(&l, (size_t)n_floats * sizeof(float));
+        out->decoded = ag_layout_place(&l, (size_t)n_floats * sizeof(float));
+        out->encoded = ag_layout_place(&l, (size_t)n_floats * MAX_BYTES_PER_WEIGHT);
+        if (pass == 0) {
+            out->pages_bytes = l.bytes;
+            AG_TRY(ag_pages_alloc(&out->pages, l.bytes, "blocks of rows to export", err));
+            l = (ag_layout){.base = out->pages};
+        }
+    }
+    return AG_OK;
+}
+
+void ag_export_buffer_free(ag_export_buffer *buffer)
+{
+    if (buffer->pages) ag_pages_free(buffer->pages, buffer->pages_bytes);
+    *buffer = (ag_export_buffer){0};
+}
+
+typedef struct {
+    const ag_export_tensor *t;
+    ag_weight_type type;
+    ag_weight order; /* only for ag_weight_stored_row */
+    const ag_export_buffer *buffer;
+    int n_threads;
+    ag_export_sink *sink;
+    void *user;
+    ag_deviation *rounding;
+} stream;
+
+static ag_status does_not_fit(const stream *s, const float *row, const float *decoded, int64_t n, ag_err *err)
+{
+    for (int64_t k = 0; k < s->t->w.K; k++)
+        if (!isfinite(decoded[k]))
+            return ag_fail(err, AG_E_NUMERIC, "merged weight [%lld,%lld] of '%s' is %g, which %s cannot hold%s", (long long)n,
+                           (long long)k, s->t->hf_name, (double)row[k], ag_weight_type_name(s->type),
+                           isfinite(row[k]) ? "; choose another type" : "");
+    return AG_OK;
+}
+
+/* Encodes a block's rows, each to its place, and decodes them again to see what rounding did. */
+static ag_status encode_rows(void *user, float *rows, int64_t n0, int64_t n1, ag_err *err)
+{
+    const stream *s = user;
+    const int64_t K = s->t->w.K, row_bytes = ag_weight_row_bytes(s->type, K);
+    float *decoded = s->buffer->decoded;
+    ag_status bad = AG_OK;
+#pragma omp parallel for schedule(static) num_threads(s->n_threads) reduction(max : bad)
+    for (int64_t n = n0; n < n1; n++) {
+        unsigned char *to = s->buffer->encoded + (ag_weight_stored_row(&s->order, n) - n0) * row_bytes;
+        const float *from = rows + (n - n0) * K;
+        const ag_status status = ag_weight_quantize_row(to, s->type, from, K, NULL);
+        bad = status > bad ? status : bad;
+        const ag_weight one = {.type = s->type, .N = 1, .K = K, .data = to};
+        if (!status) ag_weight_row(decoded + (n - n0) * K, &one, 0, 0, K);
+    }
+    for (int64_t n = n0; n < n1; n++) {
+        const float *from = rows + (n - n0) * K;
+        if (bad) AG_TRY(does_not_fit(s, from, from, n, err)); /* the quantizer refuses nothing but what is not finite */
+        AG_TRY(does_not_fit(s, from, decoded + (n - n0) * K, n, err));
+        ag_deviation_add(s->rounding, decoded + (n - n0) * K, from, K);
+    }
+    return s->sink(s->user, s->buffer->encoded, (size_t)((n1 - n0) * row_bytes), err);
+}
+
+ag_status ag_export_tensor_write(const ag_export_tensor *t, ag_weight_type type, int rope_pairs_head_dim, const ag_export_buffer *buffer,
+                                 int n_threads, ag_export_sink *sink, void *user, ag_deviation *rounding, ag_err *err)
+{
+    stream s = {.t = t, .type = type, .buffer = buffer, .n_threads = n_threads, .sink = sink, .user = user, .rounding = rounding};
+    int64_t n_rows = buffer->n_floats / t->w.K;
+    if (rope_pairs_head_dim > 0 && t->is_rotated) {
+        s.order.rope_pairs_head_dim = rope_pairs_head_dim;
+        n_rows -= n_rows % rope_pairs_head_dim; /* a block's rows must stay among themselves */
+    }
+    return ag_merge_weight(&t->w, t->pair, buffer->rows, n_rows * t->w.K, n_threads, encode_rows, &s, err);
+}
+
+ag_status ag_export_measure_quantization(ag_export_report *report, const ag_export_options *options, ag_err *err)
+{
+    const ag_model *base = options->base, *original = options->original;
+    if (!original) return AG_OK;
+    const bool is_same = base->d.L == original->d.L && base->d.C == original->d.C && base->d.H == original->d.H &&
+                         base->d.G == original->d.G && base->d.D == original->d.D && base->d.F == original->d.F;
+    if (!is_same)
+        return ag_fail(err, AG_E_SHAPE, "%s and %s are not the same model: their shapes differ", base->path, original->path);
+    ag_arena scratch = {0};
+    const int64_t widest = base->d.F > base->d.H * base->d.D ? base->d.F : base->d.H * base->d.D;
+    float *two_rows = ag_arena_array(&scratch, (size_t)(2 * (widest > base->d.C ? widest : base->d.C)), sizeof *two_rows);
+    for (int64_t l = 0; l < base->d.L; l++)
+        for (int p = 0; p < AG_N_PROJ; p++)
+            ag_deviation_add_weights(&report->quantization, &base->layers[l].proj[p], &original->layers[l].proj[p], two_rows);
+    ag_arena_free(&scratch);
+    return AG_OK;
+}

@@ -1,0 +1,62 @@
+/* What every export writes: the tensors of a merged model by both families of names, and their rows in a file's type.
+ *
+ * Matrices take the LoRA pair beside them (merge.h); vectors (norms, biases) are [n,1]. Rows come in Hugging Face's order, or in
+ * rope pairs where the file wants them so (weight.h). */
+#ifndef AG_EXPORT_TENSORS_H
+#define AG_EXPORT_TENSORS_H
+
+#include "adapter/merge.h"
+#include "base/arena.h"
+#include "model/model.h"
+
+typedef struct {
+    const ag_model *base;         /* whose weights are merged, in the form in which it holds them */
+    const ag_layer_lora *lora;    /* [L], or NULL: the base alone */
+    const ag_model *original;     /* NULL, or the same model unquantized: what quantizing changed is then measured, too */
+    const char *text_path;        /* folder or .gguf file that the tokenizer is carried over from; NULL: the base's own */
+    const char *name;             /* of the model, for a GGUF's general.name; NULL: the base's folder or file */
+    uint64_t max_shard_bytes;     /* of a Hugging Face folder's shards; 0: one file */
+    int n_threads;                /* 1 or more */
+} ag_export_options;
+
+typedef struct {
+    int64_t n_tensors, n_files;   /* files that hold weights */
+    uint64_t weight_bytes;
+    ag_deviation rounding;        /* weights as written, against the merged ones in f32 */
+    ag_deviation quantization;    /* the base's projections, against the original's; n = 0 where that was not given */
+} ag_export_report;
+
+typedef struct {
+    const char *hf_name, *gguf_name;
+    ag_weight w;                  /* a vector is [n,1] f32 */
+    bool is_vector;
+    bool is_rotated;              /* q and k: rows that a GGUF of some families stores in rope pairs */
+    const ag_lora_view *pair;     /* or NULL */
+} ag_export_tensor;
+
+/* All tensors in the order of the modules (embedding, layers, final norm, head unless it is tied), in the arena. */
+void ag_export_tensors(ag_export_tensor **out, int64_t *n, const ag_export_options *options, ag_arena *arena);
+
+/* Room for blocks of rows, for tensors of at most the widths that were told. */
+typedef struct {
+    float *rows, *decoded;
+    unsigned char *encoded;
+    int64_t n_floats;             /* of rows and of decoded */
+    void *pages;
+    size_t pages_bytes;
+} ag_export_buffer;
+AG_MUST_USE ag_status ag_export_buffer_create(ag_export_buffer *out, const ag_export_tensor *tensors, int64_t n, int64_t head_dim,
+                                              ag_err *err);
+void ag_export_buffer_free(ag_export_buffer *buffer);
+
+typedef ag_status ag_export_sink(void *user, const void *bytes, size_t n, ag_err *err);
+/* Merges, encodes and hands over all rows of t in `type`; rope_pairs_head_dim D > 0 puts them in pairs. AG_E_NUMERIC where a
+ * merged weight is not finite or does not fit the type. */
+AG_MUST_USE ag_status ag_export_tensor_write(const ag_export_tensor *t, ag_weight_type type, int rope_pairs_head_dim,
+                                             const ag_export_buffer *buffer, int n_threads, ag_export_sink *sink, void *user,
+                                             ag_deviation *rounding, ag_err *err);
+
+/* report->quantization, where options->original is given. AG_E_SHAPE where the two are not one model. */
+AG_MUST_USE ag_status ag_export_measure_quantization(ag_export_report *report, const ag_export_options *options, ag_err *err);
+
+#endif
