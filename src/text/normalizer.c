@@ -167,7 +167,7 @@ static void decompose(norm_buffer *b, const unsigned char *text, size_t n, bool 
         for (size_t k = 0; k < n_parts; k++) {
             norm_char c = {parts[k], k > 0, ag_unicode_combining_class(parts[k])};
             if (c.class == 0) {
-                order_marks(b->chars + marks, b->n - marks);
+                if (b->n > marks) order_marks(b->chars + marks, b->n - marks);
                 marks = b->n + 1;
             }
             push_char(b, c);
