@@ -6,12 +6,13 @@
 
 void ag_lora_use(ag_lora_slots *slots, ag_cpu_level level)
 {
-    *slots = (ag_lora_slots){
-        .pack = ag_lora_pack_ref, .fwd = ag_lora_fwd_ref, .bwd = ag_lora_bwd_ref, .sums = ag_lora_sums_ref};
-    AG_USE_SIMD(slots->pack, ag_lora_pack, level);
-    AG_USE_SIMD(slots->fwd, ag_lora_fwd, level);
-    AG_USE_SIMD(slots->bwd, ag_lora_bwd, level);
-    AG_USE_SIMD(slots->sums, ag_lora_sums, level);
+    const ag_lora_kernel *kernel = &ag_lora_kernel_ref;
+    AG_USE_SIMD(kernel, &ag_lora_kernel, level);
+    *slots = (ag_lora_slots){.kernel = {kernel, kernel}};
+#if defined(__x86_64__)
+    if (level >= AG_CPU_AVX512 && ag_cpu_has_avx512_bf16()) slots->kernel[AG_COMPUTE_BF16] = &ag_lora_kernel_avx512bf16;
+    if (level >= AG_CPU_AMX) slots->kernel[AG_COMPUTE_BF16] = &ag_lora_kernel_amx;
+#endif
 }
 
 bool ag_dropout_keeps(const ag_dropout *dropout, uint64_t index)
@@ -116,10 +117,11 @@ ag_status ag_lora_fwd(const ag_backend *be, const ag_lora_fwd_args *a, ag_err *e
     AG_TRY(check(a->x, a->a, a->b, a->h, a->y, "y", &a->dropout, err));
     ag_lora_plan plan = make_plan(be, a->x, a->b, &a->dropout, a->compute, false);
     plan.fwd = a;
-    over_panels(be, &plan, be->lora.pack);
+    const ag_lora_kernel *kernel = be->lora.kernel[a->compute];
+    over_panels(be, &plan, kernel->pack);
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
     for (int64_t t = 0; t < plan.T; t += LORA_ROWS)
-        be->lora.fwd(&plan, t, min64(t + LORA_ROWS, plan.T));
+        kernel->fwd(&plan, t, min64(t + LORA_ROWS, plan.T));
     return AG_OK;
 }
 
@@ -131,9 +133,10 @@ ag_status ag_lora_bwd(const ag_backend *be, const ag_lora_bwd_args *a, ag_err *e
     if (a->dx.data) AG_TRY(check_matrix(a->dx, "dx", a->x.dim[0], a->x.dim[1], "[T,K]", err));
     ag_lora_plan plan = make_plan(be, a->x, a->b, &a->dropout, a->compute, true);
     plan.bwd = a;
-    over_panels(be, &plan, be->lora.pack);
+    const ag_lora_kernel *kernel = be->lora.kernel[a->compute];
+    over_panels(be, &plan, kernel->pack);
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
-    for (int64_t group = 0; group < plan.n_groups; group++) be->lora.bwd(&plan, group);
-    over_panels(be, &plan, be->lora.sums);
+    for (int64_t group = 0; group < plan.n_groups; group++) kernel->bwd(&plan, group);
+    over_panels(be, &plan, kernel->sums);
     return AG_OK;
 }

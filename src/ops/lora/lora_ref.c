@@ -11,12 +11,12 @@ static double dropped(const ag_lora_plan *plan, const float *x, int64_t t, int64
     return dropout_keeps(&plan->dropout, (uint64_t)index) ? operand(plan, x[index] * plan->dropout.scale) : 0;
 }
 
-void ag_lora_pack_ref(const ag_lora_plan *plan, int64_t k0, int64_t k1, int64_t n0, int64_t n1)
+static void pack(const ag_lora_plan *plan, int64_t k0, int64_t k1, int64_t n0, int64_t n1)
 {
     (void)plan, (void)k0, (void)k1, (void)n0, (void)n1; /* the reference reads A and B where they lie */
 }
 
-void ag_lora_fwd_ref(const ag_lora_plan *plan, int64_t t0, int64_t t1)
+static void forward(const ag_lora_plan *plan, int64_t t0, int64_t t1)
 {
     const int64_t K = plan->K, N = plan->N, R = plan->R;
     const float *x = plan->fwd->x.data, *a = plan->fwd->a.data, *b = plan->fwd->b.data;
@@ -35,7 +35,7 @@ void ag_lora_fwd_ref(const ag_lora_plan *plan, int64_t t0, int64_t t1)
     }
 }
 
-void ag_lora_bwd_ref(const ag_lora_plan *plan, int64_t group)
+static void backward(const ag_lora_plan *plan, int64_t group)
 {
     const int64_t K = plan->K, N = plan->N, R = plan->R, Rp = plan->Rp;
     const float *dy = plan->bwd->dy.data, *a = plan->bwd->a.data, *b = plan->bwd->b.data;
@@ -56,7 +56,7 @@ void ag_lora_bwd_ref(const ag_lora_plan *plan, int64_t group)
     }
 }
 
-void ag_lora_sums_ref(const ag_lora_plan *plan, int64_t k0, int64_t k1, int64_t n0, int64_t n1)
+static void sums(const ag_lora_plan *plan, int64_t k0, int64_t k1, int64_t n0, int64_t n1)
 {
     const int64_t K = plan->K, N = plan->N, R = plan->R, Rp = plan->Rp;
     const float *dy = plan->bwd->dy.data, *x = plan->bwd->x.data, *h = plan->bwd->h.data;
@@ -74,3 +74,5 @@ void ag_lora_sums_ref(const ag_lora_plan *plan, int64_t k0, int64_t k1, int64_t 
             db[n * R + r] = (float)(db[n * R + r] + plan->bwd->scale * sum);
         }
 }
+
+const ag_lora_kernel ag_lora_kernel_ref = {.pack = pack, .fwd = forward, .bwd = backward, .sums = sums};

@@ -8,6 +8,7 @@
  * padding done on the way (8 KiB: it and the factors stay in the first cache for all that is done with it; and rows that lie
  * a power of two apart cannot push each other out). So forward reads x once and y once; backward reads dy and x once. */
 #include "base/num.h"
+#include "ops/lora/dropout_factors.h"
 #include "ops/lora/lora_slots.h"
 #include "ops/simd.h"
 
@@ -145,40 +146,13 @@ static void expand(float *out, int64_t ldo, int64_t rows, int64_t columns, const
 
 /* ---- panels ------------------------------------------------------------------------------------------------------- */
 
-/* Factors (0 or the scale) of 32 elements from `index`, a multiple of 32. */
-INLINE void factors_of_group(float *factor, const dropout_plan *d, uint64_t counter, uint64_t words)
-{
-    vu lane;
-    for (int l = 0; l < VF_LANES; l++) lane[l] = (uint32_t)l;
-    const vi drop = (vi)(vu)(vi){0} + (int32_t)d->drop, scale = (vi)vf_set1(d->scale);
-#pragma GCC unroll 4
-    for (int part = 0; part < 16; part += VF_LANES) {
-        vu x = (lane + ((uint32_t)counter + (uint32_t)part)) ^ (uint32_t)words;
-        x = (x ^ x >> 16) * DROPOUT_MIX1;
-        x = ((x ^ x >> 15) + (uint32_t)(words >> 32)) * DROPOUT_MIX2;
-        x = x ^ x >> 16;
-        vf_store(factor + part, (vf)(((vi)(x & 0xffffu) >= drop) & scale));
-        vf_store(factor + part + 16, (vf)(((vi)(x >> 16) >= drop) & scale));
-    }
-}
-
-static void factors_of_row(float *factor, const dropout_plan *d, uint64_t index)
-{
-    uint64_t counter = index / 32 * 16, words = dropout_key_words(d, (uint32_t)(counter >> 32));
-    if (index % 32 == 0 && (uint32_t)counter <= UINT32_MAX - PANEL) {
-        for (int i = 0; i < PANEL; i += 32, counter += 16) factors_of_group(factor + i, d, counter, words);
-        return;
-    }
-    for (int i = 0; i < PANEL; i++) factor[i] = dropout_keeps(d, index + (uint64_t)i) ? d->scale : 0;
-}
-
 /* panel[32,64] = rows [0,rows) of x, columns [k0,k0+columns); zeros to the right of them and below, as far as a tile reaches. With
  * dropout, factor[32,64] are its factors for the elements, the first of which has `index`. */
 static void fill_panel(float *panel, float *factor, const float *x, int64_t ld, int64_t rows, int64_t columns,
                        const dropout_plan *dropout, uint64_t index, bool bf16)
 {
     for (int64_t t = 0; t < rows; t++, x += ld, panel += PANEL) {
-        if (dropout) factors_of_row(factor + t * PANEL, dropout, index + (uint64_t)(t * ld));
+        if (dropout) dropout_factors(factor + t * PANEL, dropout, index + (uint64_t)(t * ld), PANEL);
         for (int i = 0; i < PANEL; i += VF_LANES) {
             vf v = columns == PANEL ? vf_load(x + i) : i < columns ? vf_load_n(x + i, columns - i) : vf_zero();
             if (dropout) v = v * vf_load(factor + t * PANEL + i);
@@ -216,7 +190,7 @@ static void pack_expand(const ag_lora_plan *plan, float *out, const float *src, 
         }
 }
 
-void AG_LEVEL(ag_lora_pack)(const ag_lora_plan *plan, int64_t k0, int64_t k1, int64_t n0, int64_t n1)
+static void pack(const ag_lora_plan *plan, int64_t k0, int64_t k1, int64_t n0, int64_t n1)
 {
     if (plan->fwd) {
         pack_reduce(plan, plan->a, plan->fwd->a.data, 1, plan->K, k0, k1);
@@ -235,7 +209,7 @@ static void round_operand(const ag_lora_plan *plan, float *c, int64_t n)
     for (int64_t i = 0; plan->bf16 && i < n; i += VF_LANES) vf_store(c + i, vf_round_bf16(vf_load(c + i)));
 }
 
-void AG_LEVEL(ag_lora_fwd)(const ag_lora_plan *plan, int64_t t0, int64_t t1)
+static void forward(const ag_lora_plan *plan, int64_t t0, int64_t t1)
 {
     float panel[ROWS * PANEL] __attribute__((aligned(64))), factor[ROWS * PANEL] __attribute__((aligned(64)));
     float sum[ROWS * AG_LORA_MAX_R] __attribute__((aligned(64)));
@@ -285,7 +259,7 @@ static void backward_rows(const ag_lora_plan *plan, int64_t t0, int64_t rows, fl
     }
 }
 
-void AG_LEVEL(ag_lora_bwd)(const ag_lora_plan *plan, int64_t group)
+static void backward(const ag_lora_plan *plan, int64_t group)
 {
     const int64_t t0 = group * plan->rows_per_group, t1 = min64(t0 + plan->rows_per_group, plan->T);
     for (int64_t t = t0; t < t1; t += ROWS)
@@ -320,3 +294,5 @@ void AG_LEVEL(ag_lora_sums)(const ag_lora_plan *plan, int64_t k0, int64_t k1, in
             for (int64_t r = 0; r < R; r++) db[(n + i) * R + r] += plan->bwd->scale * sum[r * PANEL + i];
     }
 }
+
+const ag_lora_kernel AG_LEVEL(ag_lora_kernel) = {.pack = pack, .fwd = forward, .bwd = backward, .sums = AG_LEVEL(ag_lora_sums)};

@@ -37,13 +37,16 @@ typedef struct {
     ag_lora_rows_fn *fwd;
     ag_lora_group_fn *bwd;
     ag_lora_sums_fn *sums;
+} ag_lora_kernel;
+
+typedef struct {
+    const ag_lora_kernel *kernel[2]; /* by ag_compute */
 } ag_lora_slots;
 
 void ag_lora_use(ag_lora_slots *slots, ag_cpu_level level);
 
-ag_lora_pack_fn ag_lora_pack_ref, ag_lora_pack_neon, ag_lora_pack_avx2, ag_lora_pack_avx512;
-ag_lora_rows_fn ag_lora_fwd_ref, ag_lora_fwd_neon, ag_lora_fwd_avx2, ag_lora_fwd_avx512;
-ag_lora_group_fn ag_lora_bwd_ref, ag_lora_bwd_neon, ag_lora_bwd_avx2, ag_lora_bwd_avx512;
-ag_lora_sums_fn ag_lora_sums_ref, ag_lora_sums_neon, ag_lora_sums_avx2, ag_lora_sums_avx512;
+extern const ag_lora_kernel ag_lora_kernel_ref, ag_lora_kernel_neon, ag_lora_kernel_avx2, ag_lora_kernel_avx512;
+extern const ag_lora_kernel ag_lora_kernel_avx512bf16, ag_lora_kernel_amx; /* AG_COMPUTE_BF16 only */
+ag_lora_sums_fn ag_lora_sums_neon, ag_lora_sums_avx2, ag_lora_sums_avx512; /* kernels of one processor share them */
 
 #endif
