@@ -59,6 +59,17 @@ static void dx_may_be_left_out(void **state)
     } while (*level++ != AG_CPU_REF);
 }
 
+static void scratch_for_many_tokens_is_enough_for_fewer(void **state)
+{
+    (void)state;
+    const ag_cpu_level *level = check_levels();
+    do {
+        ag_backend be = check_backend(*level, 2);
+        for (int64_t T = 1; T < 3000; T++)
+            assert_true(ag_lora_scratch_bytes(&be, T, 576, 1536, 16) <= ag_lora_scratch_bytes(&be, T + 1, 576, 1536, 16));
+    } while (*level++ != AG_CPU_REF);
+}
+
 /* ---- the reference by finite differences ----------------------------------------------------------------------------- */
 
 static double loss(const problem *q, const double *x, const double *a, const double *b)
@@ -228,6 +239,7 @@ int main(void)
         cmocka_unit_test(reference_backward_equals_finite_differences),
         cmocka_unit_test(every_level_equals_the_reference_for_any_number_of_threads),
         cmocka_unit_test(dx_may_be_left_out),
+        cmocka_unit_test(scratch_for_many_tokens_is_enough_for_fewer),
         cmocka_unit_test(forward_and_backward_see_the_mask_of_the_definition),
         cmocka_unit_test(dropout_keeps_its_share_and_sites_are_independent),
         cmocka_unit_test(numbers_equal_peft),

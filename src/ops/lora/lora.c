@@ -55,6 +55,7 @@ size_t ag_lora_scratch_bytes(const ag_backend *be, int64_t T, int64_t K, int64_t
     ag_lora_plan plan = {0};
     ag_layout layout = {0};
     set_sizes(&plan, T, K, N, R);
+    plan.n_groups = min64(blocks(T, LORA_ROWS), LORA_GROUPS); /* a call with fewer tokens may have more groups */
     place(&plan, &layout, true);
     return layout.bytes;
 }
@@ -118,6 +119,10 @@ ag_status ag_lora_fwd(const ag_backend *be, const ag_lora_fwd_args *a, ag_err *e
     ag_lora_plan plan = make_plan(be, a->x, a->b, &a->dropout, a->compute, false);
     plan.fwd = a;
     const ag_lora_kernel *kernel = be->lora.kernel[a->compute];
+    if (kernel->few && plan.T <= AG_LORA_FEW) {
+        kernel->few(&plan);
+        return AG_OK;
+    }
     over_panels(be, &plan, kernel->pack);
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
     for (int64_t t = 0; t < plan.T; t += LORA_ROWS)

@@ -9,7 +9,8 @@
  * scale belongs to the rounded p, so drop(x) has the mean x exactly.
  *
  * Sums over T run in an order that depends on T alone. Numbers as in linear.h: AG_COMPUTE_BF16 rounds the operands of each of
- * these products to bf16 and sums in f32; dA and dB are f32 either way. */
+ * these products to bf16 and sums in f32; dA and dB are f32 either way. A row's bits in forward are the same alone and in a batch as
+ * long as T is on the same side of AG_LORA_FEW. */
 #ifndef AG_LORA_H
 #define AG_LORA_H
 
@@ -17,7 +18,7 @@
 #include "ops/linear/linear.h"
 #include "ops/tensor.h"
 
-enum { AG_LORA_MAX_R = 512 };
+enum { AG_LORA_MAX_R = 512, AG_LORA_FEW = 4 /* tokens up to which forward runs without packing, as in decoding */ };
 
 typedef struct {
     float p;          /* 0 <= p < 1 */

@@ -101,4 +101,5 @@ static const lora_products products = {begin, end, reduce, accumulate, expand};
 static void forward(const ag_lora_plan *plan, int64_t t0, int64_t t1) { ag_lora_pairs_forward(&products, plan, t0, t1); }
 static void backward(const ag_lora_plan *plan, int64_t group) { ag_lora_pairs_backward(&products, plan, group); }
 
-const ag_lora_kernel ag_lora_kernel_amx = {.pack = ag_lora_pairs_pack, .fwd = forward, .bwd = backward, .sums = ag_lora_sums_avx512};
+const ag_lora_kernel ag_lora_kernel_amx = {.pack = ag_lora_pairs_pack, .fwd = forward, .bwd = backward, .sums = ag_lora_sums_avx512,
+                                           .few = ag_lora_few_avx512};

@@ -295,4 +295,5 @@ void AG_LEVEL(ag_lora_sums)(const ag_lora_plan *plan, int64_t k0, int64_t k1, in
     }
 }
 
-const ag_lora_kernel AG_LEVEL(ag_lora_kernel) = {.pack = pack, .fwd = forward, .bwd = backward, .sums = AG_LEVEL(ag_lora_sums)};
+const ag_lora_kernel AG_LEVEL(ag_lora_kernel) = {.pack = pack, .fwd = forward, .bwd = backward, .sums = AG_LEVEL(ag_lora_sums),
+                                                  .few = AG_LEVEL(ag_lora_few)};

@@ -29,6 +29,8 @@ typedef void ag_lora_pack_fn(const ag_lora_plan *plan, int64_t k0, int64_t k1, i
 /* Forward of rows [t0,t1); backward of one group: dh and dx of its rows, its partial sums. */
 typedef void ag_lora_rows_fn(const ag_lora_plan *plan, int64_t t0, int64_t t1);
 typedef void ag_lora_group_fn(const ag_lora_plan *plan, int64_t group);
+/* Forward of at most AG_LORA_FEW rows by one thread, without packing; plan->a has room for the rows' operands. */
+typedef void ag_lora_few_fn(const ag_lora_plan *plan);
 /* dA's columns [k0,k1) and dB's rows [n0,n1), when all groups are done. */
 typedef void ag_lora_sums_fn(const ag_lora_plan *plan, int64_t k0, int64_t k1, int64_t n0, int64_t n1);
 
@@ -37,6 +39,7 @@ typedef struct {
     ag_lora_rows_fn *fwd;
     ag_lora_group_fn *bwd;
     ag_lora_sums_fn *sums;
+    ag_lora_few_fn *few; /* NULL: as many */
 } ag_lora_kernel;
 
 typedef struct {
@@ -48,5 +51,6 @@ void ag_lora_use(ag_lora_slots *slots, ag_cpu_level level);
 extern const ag_lora_kernel ag_lora_kernel_ref, ag_lora_kernel_neon, ag_lora_kernel_avx2, ag_lora_kernel_avx512;
 extern const ag_lora_kernel ag_lora_kernel_avx512bf16, ag_lora_kernel_amx; /* AG_COMPUTE_BF16 only */
 ag_lora_sums_fn ag_lora_sums_neon, ag_lora_sums_avx2, ag_lora_sums_avx512; /* kernels of one processor share them */
+ag_lora_few_fn ag_lora_few_neon, ag_lora_few_avx2, ag_lora_few_avx512;
 
 #endif
