@@ -29,10 +29,11 @@ static void scalars_and_containers_of_torch_are_read(void **state)
     need(a.root, "none", AG_TORCH_NONE);
     assert_true(need(a.root, "true", AG_TORCH_BOOLEAN)->boolean);
     assert_false(need(a.root, "false", AG_TORCH_BOOLEAN)->boolean);
-    const int64_t want[] = {0, -1, 255, 65535, INT32_MIN, INT64_C(2147483648), INT64_MAX, INT64_MIN};
+    const int64_t want[] = {0, -1, 255, 65535, INT32_MIN, INT64_C(2147483648), INT64_MAX, INT64_MIN,
+                            INT64_C(-2147483649)};
     const ag_torch_value *ints = need(a.root, "ints", AG_TORCH_LIST);
-    assert_int_equal(8, ints->n);
-    for (int i = 0; i < 8; i++) assert_true(ints->items[i]->kind == AG_TORCH_INT && ints->items[i]->integer == want[i]);
+    assert_int_equal(9, ints->n);
+    for (int i = 0; i < 9; i++) assert_true(ints->items[i]->kind == AG_TORCH_INT && ints->items[i]->integer == want[i]);
     const ag_torch_value *floats = need(a.root, "floats", AG_TORCH_TUPLE);
     assert_int_equal(4, floats->n);
     assert_true(floats->items[0]->real == 0 && signbit(floats->items[1]->real) && floats->items[2]->real == 1e-300 &&
@@ -80,6 +81,8 @@ static void tensors_of_torch_are_views_into_the_file(void **state)
     assert_true(v->rank == 2 && ag_torch_count(v) == 0 && ag_torch_is_contiguous(v));
     v = need(a.root, "expanded", AG_TORCH_TENSOR)->tensor;
     assert_true(v->dim[0] == 3 && v->stride[0] == 0 && !ag_torch_is_contiguous(v));
+    v = need(a.root, "odd_stride", AG_TORCH_TENSOR)->tensor;
+    assert_true(v->stride[0] == 17 && ag_torch_is_contiguous(v)); /* a single row may have any stride */
     check_view(a.root, "f64", AG_TORCH_F64, (double[]){1.5, -2.5}, 16);
     check_view(a.root, "f16", AG_TORCH_F16, (uint16_t[]){0x3e00}, 2);
     check_view(a.root, "bf16", AG_TORCH_BF16, (uint16_t[]){0xc040}, 2);
@@ -140,7 +143,7 @@ static void hostile_and_damaged_archives_are_refused_with_a_sentence(void **stat
         {"name-endless", "name is too long"}, {"no-crc", "its CRC is"}, {"not-a-dict", "a dict was expected at the top of data.pkl, found a list of 0"},
         {"odd-items", "a key has no value"}, {"pickle-cut", "ends too early"}, {"pickle-empty", "protocol 2"},
         {"pickle-trailing", "bytes follow its end"}, {"stack-empty", "left over"}, {"stack-left", "left over"},
-        {"stack-underflow", "a value is missing"}, {"storage-huge", "has 16 bytes"}, {"storage-negative", "has 16 bytes"},
+        {"stack-underflow", "a value is missing"}, {"storage-huge", "has 16 bytes"}, {"storage-long", "not 3 elements"}, {"storage-negative", "has 16 bytes"},
         {"storage-other", "data/7 is missing"}, {"storage-path", "is missing"}, {"storage-size", "not 5 elements"},
         {"tensor-offset", "outside its storage"}, {"tensor-offset-huge", "outside its storage"},
         {"tensor-offset-negative", "outside its storage"}, {"tensor-outside", "outside its storage"}, {"tensor-rank-nine", "at most 8"},
@@ -150,7 +153,7 @@ static void hostile_and_damaged_archives_are_refused_with_a_sentence(void **stat
         {"text-not-utf8", "no valid UTF-8"}, {"zip-64-count", "directory is damaged"}, {"zip-64-missing", "ZIP64 locator is missing"},
         {"zip-64-offset", "ZIP64 locator"}, {"zip-big-endian", "big-endian"}, {"zip-crc", "data/1 of the archive is damaged"},
         {"zip-deflated", "compressed"}, {"zip-directory", "a directory"}, {"zip-duplicate", "stands twice"},
-        {"zip-local-name", "another name in its local header"}, {"zip-no-id", "serialization_id"}, {"zip-no-pickle", "<root>/data.pkl"},
+        {"zip-gap", "does not end where its end record begins"}, {"zip-local-name", "another name in its local header"}, {"zip-no-id", "serialization_id"}, {"zip-no-pickle", "<root>/data.pkl"},
         {"zip-no-root", "lies in no directory"}, {"zip-no-version", "<root>/version"}, {"zip-odd-storage", "must be a number"},
         {"zip-overlap", "overlap"}, {"zip-size", "reaches over its end"}, {"zip-trailing", "followed by other bytes"},
         {"zip-truncated", "no ZIP archive"}, {"zip-two-roots", "different roots"},

@@ -43,9 +43,9 @@ def scheduler():
 
 def values():
     v = torch.arange(24, dtype=torch.float32).reshape(2, 3, 4)
-    return {"none": None, "true": True, "false": False, "ints": [0, -1, 255, 65535, -2**31, 2**31, 2**63 - 1, -2**63],
+    return {"none": None, "true": True, "false": False, "ints": [0, -1, 255, 65535, -2**31, 2**31, 2**63 - 1, -2**63, -2**31 - 1],
             "floats": (0.0, -0.0, 1e-300, float("inf")), "text": "h\u00e9llo \U0001f600", "nested": {"a": [(), [], {}, (1, (2,))]},
-            "by_int": {5: "five"}, "f32": v, "transposed": v.permute(2, 0, 1), "row": v[1, 2], "scalar": torch.tensor(7.5), "empty": torch.zeros(0, 3),
+            "by_int": {5: "five"}, "f32": v, "transposed": v.permute(2, 0, 1), "row": v[1, 2], "scalar": torch.tensor(7.5), "empty": torch.zeros(0, 3), "odd_stride": v.as_strided((1, 4), (17, 1)),
             "expanded": torch.tensor([2.0]).expand(3, 5), "f64": torch.tensor([1.5, -2.5], dtype=torch.float64),
             "f16": torch.tensor([1.5], dtype=torch.float16), "bf16": torch.tensor([-3.0], dtype=torch.bfloat16),
             "i64": torch.tensor([2**40]), "i32": torch.tensor([-7], dtype=torch.int32), "i16": torch.tensor([-300], dtype=torch.int16),
@@ -144,6 +144,7 @@ def hostile(base):
     yield "bare-name", with_pickle(text(b"ctorch\nFloatStorage\n"))
     yield "bare-storage", with_pickle(text(tup(uni("storage"), b"ctorch\nFloatStorage\n", uni("0"), uni("cpu"), num(4)) + b"Q"))
     yield "storage-size", with_pickle(text(tensor(numel=5)))
+    yield "storage-long", with_pickle(text(tensor(numel=3, shape=(3,))))
     yield "storage-huge", with_pickle(text(tensor(numel=1 << 62)))
     yield "storage-negative", with_pickle(text(tensor(numel=-4)))
     yield "storage-other", with_pickle(text(tensor(key="7")))
@@ -197,6 +198,8 @@ def hostile(base):
     yield "zip-big-endian", archive([(n, b"big" if n.endswith("byteorder") else d) for n, d in parts])
     yield "zip-trailing", base + b"trailing"
     yield "zip-truncated", base[:len(base) // 2]
+    end = archive(parts).rindex(b"PK\5\6")
+    yield "zip-gap", archive(parts)[:end] + b"gap!" + archive(parts)[end:]
     yield "zip-64-offset", zip64(archive(parts), offset=1)
     yield "zip-64-count", zip64(archive(parts), count=1)
     plain = archive(parts)
