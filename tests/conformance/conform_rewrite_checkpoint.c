@@ -20,10 +20,16 @@ static ag_status make_params(ag_optimizer_state *s, const char *from, ag_arena *
     ag_torch_archive a;
     AG_TRY(ag_torch_open(&a, ag_path_join(arena, from, "optimizer.pt"), 0, err));
     const ag_torch_value *state = ag_torch_get(a.root, "state");
-    s->n_params = state->n;
+    s->n_params = ag_torch_is(state, AG_TORCH_DICT) ? state->n : 0;
     s->params = ag_arena_array(arena, s->n_params, sizeof *s->params);
-    for (size_t i = 0; i < s->n_params; i++) {
-        const ag_torch_view *v = ag_torch_get(state->items[2 * i + 1], "exp_avg")->tensor;
+    ag_status status = AG_OK;
+    for (size_t i = 0; i < s->n_params && !status; i++) {
+        const ag_torch_value *avg = ag_torch_get(state->items[2 * i + 1], "exp_avg");
+        if (!ag_torch_is(avg, AG_TORCH_TENSOR) || avg->tensor->rank > AG_OPTIMIZER_MAX_RANK) {
+            status = ag_fail(err, AG_E_UNSUPPORTED, "%s: no state of AdamW", from);
+            continue;
+        }
+        const ag_torch_view *v = avg->tensor;
         ag_optimizer_param *p = &s->params[i];
         p->name = ag_arena_printf(arena, "parameter %zu", i);
         p->rank = v->rank;
@@ -32,7 +38,7 @@ static ag_status make_params(ag_optimizer_state *s, const char *from, ag_arena *
         p->exp_avg_sq = zeros(arena, p);
     }
     ag_torch_close(&a);
-    return AG_OK;
+    return status;
 }
 
 static ag_status rewrite(const char *from, const char *to, int64_t step, ag_arena *arena, ag_err *err)
