@@ -11,10 +11,15 @@
     X(train_qlora)       \
     X(train_lora)        \
     X(generate)          \
+    X(chat)              \
     X(score)             \
     X(tokenize)          \
     X(detokenize)        \
     X(render_chat)       \
+    X(model_metadata)    \
+    X(inspect_lora_targets) \
+    X(inspect_safetensors) \
+    X(dataset_stats)     \
     X(export_final_model) \
     X(merge_adapter)     \
     X(export_gguf)
