@@ -19,10 +19,8 @@
     X(model_metadata)    \
     X(inspect_lora_targets) \
     X(inspect_safetensors) \
-    X(dataset_stats)     \
-    X(export_final_model) \
-    X(merge_adapter)     \
-    X(export_gguf)
+    X(dataset_stats)
+
 
 #define X(name) extern const cli_command cli_##name;
 CLI_COMMANDS(X)

@@ -1,0 +1,8 @@
+/* A folder with a tiny random Llama (bf16, 384 words), its tokenizer and a dataset, for tests that run the program itself. */
+#ifndef AG_TEST_TINY_FOLDER_H
+#define AG_TEST_TINY_FOLDER_H
+
+/* Makes dir/model and dir/rows.jsonl (17 rows of text of different lengths). */
+void tiny_folder_make(const char *dir);
+
+#endif
