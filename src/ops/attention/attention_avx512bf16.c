@@ -78,60 +78,78 @@ static inline void store_zipped(uint16_t *out, __m512i even, __m512i odd)
     store_pairs(out + TILE, _mm512_permutex2var_epi16(even, load_pairs(zip[1]), odd));
 }
 
-/* 32 values of row r from d on, 0 behind D and behind the last row. */
-static inline __m512i load_row(const ag_block_tensor *x, int64_t r, int64_t n_rows, int64_t d, float scale)
+/* Pointers to n rows from r on, NULL behind the last: found once, for it takes divisions. */
+static void find_rows(const float **row, int n, const ag_block_tensor *x, int64_t r, int64_t n_rows)
 {
-    if (r >= n_rows) return _mm512_setzero_si512();
-    const float *row = ag_block_row(x, r) + d;
-    const int64_t left = x->D - d;
-    const vf lower = vf_load_n(row, left > 0 ? left : 0), upper = left > VF_LANES ? vf_load_n(row + VF_LANES, left - VF_LANES) : vf_zero();
-    return round_pair(lower * vf_set1(scale), upper * vf_set1(scale));
+    for (int i = 0; i < n; i++) row[i] = r + i < n_rows ? ag_block_row(x, r + i) : NULL;
+}
+
+/* 32 values of a row (NULL: 0) from d on, 0 behind D. */
+static inline __m512i load_row(const float *row, int64_t d, int64_t D, float scale)
+{
+    if (!row) return _mm512_setzero_si512();
+    const int64_t left = D - d;
+    if (left >= TILE) return round_pair(vf_load(row + d) * vf_set1(scale), vf_load(row + d + VF_LANES) * vf_set1(scale));
+    if (left <= VF_LANES) return round_pair(vf_load_n(row + d, left) * vf_set1(scale), vf_zero());
+    return round_pair(vf_load(row + d) * vf_set1(scale), vf_load_n(row + d + VF_LANES, left - VF_LANES) * vf_set1(scale));
 }
 
 /* out[row][d] */
 static void pack_rows(uint16_t *out, const ag_block_tensor *x, int64_t n_rows, int64_t depth)
 {
-    for (int64_t r = 0; r < to_tiles(n_rows); r++)
-        for (int64_t d = 0; d < depth; d += TILE) store_pairs(out + r * depth + d, load_row(x, r, n_rows, d, 1));
+    for (int64_t r = 0; r < to_tiles(n_rows); r++) {
+        const float *row;
+        find_rows(&row, 1, x, r, n_rows);
+        for (int64_t d = 0; d < depth; d += TILE) store_pairs(out + r * depth + d, load_row(row, d, x->D, 1));
+    }
 }
 
 /* out[d][row], rows `pitch` apart */
 static void pack_turned(uint16_t *out, int64_t pitch, const ag_block_tensor *x, int64_t n_rows, int64_t depth)
 {
-    for (int64_t r = 0; r < to_tiles(n_rows); r += TILE)
+    for (int64_t r = 0; r < to_tiles(n_rows); r += TILE) {
+        const float *row[TILE];
+        find_rows(row, TILE, x, r, n_rows);
         for (int64_t d = 0; d < depth; d += VF_LANES) {
             vf square[2][VF_LANES];
             for (int half = 0; half < 2; half++) {
                 for (int i = 0; i < VF_LANES; i++) {
-                    const int64_t row = r + half * VF_LANES + i;
+                    const float *from = row[half * VF_LANES + i];
                     square[half][i] = vf_zero();
-                    if (row < n_rows && d < x->D) square[half][i] = vf_load_n(ag_block_row(x, row) + d, x->D - d);
+                    if (from && d < x->D) square[half][i] = vf_load_n(from + d, x->D - d);
                 }
                 vf_transpose(square[half]);
             }
             for (int i = 0; i < VF_LANES; i++) store_pairs(out + (d + i) * pitch + r, round_pair(square[0][i], square[1][i]));
         }
+    }
 }
 
 /* out[row/2][d][2] */
 static void pack_pairs_of_rows(uint16_t *out, const ag_block_tensor *x, int64_t n_rows, int64_t depth, float scale)
 {
-    for (int64_t r = 0; r < to_tiles(n_rows); r += 2)
+    for (int64_t r = 0; r < to_tiles(n_rows); r += 2) {
+        const float *row[2];
+        find_rows(row, 2, x, r, n_rows);
         for (int64_t d = 0; d < depth; d += TILE)
-            store_zipped(out + (r * depth + 2 * d), load_row(x, r, n_rows, d, scale), load_row(x, r + 1, n_rows, d, scale));
+            store_zipped(out + (r * depth + 2 * d), load_row(row[0], d, x->D, scale), load_row(row[1], d, x->D, scale));
+    }
 }
 
 /* out[panel][d/2][32 rows][2]: pairs of d, which lie side by side, move as one. */
 static void pack_pairs_of_depth(uint16_t *out, const ag_block_tensor *x, int64_t n_rows, int64_t depth, float scale)
 {
-    for (int64_t r = 0; r < to_tiles(n_rows); r += VF_LANES)
+    for (int64_t r = 0; r < to_tiles(n_rows); r += VF_LANES) {
+        const float *row[VF_LANES];
+        find_rows(row, VF_LANES, x, r, n_rows);
         for (int64_t d = 0; d < depth; d += TILE) {
             vf square[VF_LANES];
-            for (int i = 0; i < VF_LANES; i++) square[i] = (vf)load_row(x, r + i, n_rows, d, scale);
+            for (int i = 0; i < VF_LANES; i++) square[i] = (vf)load_row(row[i], d, x->D, scale);
             vf_transpose(square);
             uint16_t *at = out + r / TILE * TILE * depth + d / 2 * PAIR_ROW + r % TILE * 2;
             for (int i = 0; i < VF_LANES; i++) store_pairs(at + i * PAIR_ROW, (__m512i)square[i]);
         }
+    }
 }
 
 /* Panel of acc [depth][32 rows] to the rows of a [T,H,D] tensor, times factor[row]. */

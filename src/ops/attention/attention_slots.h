@@ -23,13 +23,18 @@ static inline int64_t ag_attention_keys_first(const ag_attention_span *s, int64_
 }
 
 /* Tokens whose n = H/G heads of a group make one block: about so many rows, fewer where D is large, so that the block and its
- * scores stay in the second cache. Of pairs of bf16 twice as many do. */
+ * scores stay in the second cache. Pairs of bf16 are half as large and their products faster than packing keys, so more rows
+ * share a packed block. */
 static inline int64_t ag_attention_block_tokens(int64_t n, int64_t D)
 {
     const int64_t rows = D <= 96 ? 192 : 96;
     return n < rows ? rows / n : 1;
 }
-static inline int64_t ag_attention_pairs_block_tokens(int64_t n, int64_t D) { return 2 * ag_attention_block_tokens(n, D); }
+static inline int64_t ag_attention_pairs_block_tokens(int64_t n, int64_t D)
+{
+    (void)D;
+    return n < 384 ? 384 / n : 1;
+}
 
 /* `scratch` is the caller's alone, worker_bytes of it. */
 typedef void ag_attention_fwd_fn(const ag_attention_fwd_args *args, const ag_attention_unit *unit, void *scratch);
