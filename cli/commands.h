@@ -13,6 +13,9 @@
     X(generate)          \
     X(chat)              \
     X(score)             \
+    X(export_final_model) \
+    X(merge_adapter)     \
+    X(export_gguf)       \
     X(tokenize)          \
     X(detokenize)        \
     X(render_chat)       \
