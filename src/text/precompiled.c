@@ -108,14 +108,34 @@ static size_t count_chars(const unsigned char *text, size_t n)
     return count;
 }
 
-/* Changes are counted as the original counts them, which is not how it counts anywhere else; offsets depend on it. */
-static void put_replacement(ag_pieces *p, const char *text, size_t old_chars)
+/* What a piece becomes, before it is written: a later replacement may still change what the last character stands for. */
+typedef struct {
+    uint32_t c;
+    int change;
+} mapped_char;
+
+typedef struct {
+    mapped_char *chars;
+    size_t n, room;
+} mapped_text;
+
+static void push_mapped(mapped_text *m, uint32_t c)
 {
-    size_t n = strlen(text), new_chars = count_chars((const unsigned char *)text, n), bytes, i = 0;
-    for (size_t at = 0; at < n; at += bytes, i++) {
-        uint32_t c = ag_utf8_peek((const unsigned char *)text, at, &bytes);
-        ag_rewrite_put(p, c, i == 0 ? (int)new_chars - (int)old_chars : (int)i);
+    if (m->n == m->room) {
+        m->room = m->room ? m->room * 2 : 256;
+        m->chars = realloc(m->chars, m->room * sizeof *m->chars);
+        if (!m->chars) ag_out_of_memory(m->room * sizeof *m->chars);
     }
+    m->chars[m->n++] = (mapped_char){c, 0};
+}
+
+/* Characters stand for one another in order; of more new ones the last are additions, of fewer the last takes the rest with it. */
+static void push_replacement(mapped_text *m, const char *text, size_t old_chars)
+{
+    size_t n = strlen(text), new_chars = count_chars((const unsigned char *)text, n), bytes;
+    for (size_t at = 0; at < n; at += bytes) push_mapped(m, ag_utf8_peek((const unsigned char *)text, at, &bytes));
+    for (size_t k = old_chars; k < new_chars; k++) m->chars[m->n - 1 - (k - old_chars)].change = 1;
+    if (new_chars < old_chars && m->n > 0) m->chars[m->n - 1].change -= (int)(old_chars - new_chars);
 }
 
 static size_t grapheme_end(const unsigned char *text, size_t n, size_t at)
@@ -132,7 +152,7 @@ static size_t grapheme_end(const unsigned char *text, size_t n, size_t at)
 }
 
 /* False where nothing of the text is mapped. */
-static bool rewrite(const struct ag_charsmap *map, ag_pieces *p, const unsigned char *text, size_t n, bool write)
+static bool map_text(const struct ag_charsmap *map, mapped_text *m, const unsigned char *text, size_t n)
 {
     bool any = false;
     size_t bytes;
@@ -140,29 +160,33 @@ static bool rewrite(const struct ag_charsmap *map, ag_pieces *p, const unsigned 
         end = grapheme_end(text, n, at);
         const char *to = end - at < 6 ? replacement(map, text + at, end - at) : NULL;
         any |= to != NULL;
-        if (to && write) put_replacement(p, to, count_chars(text + at, end - at));
+        if (to) push_replacement(m, to, count_chars(text + at, end - at));
         for (size_t k = at; k < end && !to; k += bytes) {
             uint32_t c = ag_utf8_peek(text, k, &bytes);
             const char *one = replacement(map, text + k, bytes);
             any |= one != NULL;
-            if (write && one) put_replacement(p, one, 1);
-            else if (write) ag_rewrite_put(p, c, 0);
+            if (one) push_replacement(m, one, 1);
+            else push_mapped(m, c);
         }
-        if (any && !write) return true;
     }
     return any;
 }
 
 void ag_charsmap_apply(const struct ag_charsmap *map, ag_pieces *p)
 {
+    mapped_text m = {0};
     ag_rewrite_begin(p);
     for (size_t i = 0; i < p->n_pieces; i++) {
         if (!ag_rewrite_piece(p, i)) continue;
-        const unsigned char *text = ag_piece_text(p, p->source);
         size_t n = p->source->end - p->source->start;
-        if (rewrite(map, p, text, n, false)) rewrite(map, p, text, n, true);
-        else ag_rewrite_keep(p, n);
+        m.n = 0;
+        if (map_text(map, &m, ag_piece_text(p, p->source), n)) {
+            for (size_t k = 0; k < m.n; k++) ag_rewrite_put(p, m.chars[k].c, m.chars[k].change);
+        } else {
+            ag_rewrite_keep(p, n);
+        }
         ag_rewrite_piece_end(p);
     }
     ag_rewrite_end(p);
+    free(m.chars);
 }

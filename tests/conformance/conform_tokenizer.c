@@ -2,6 +2,8 @@
 /* Every text of a golden file through a tokenizer, compared with what tokenizers made of it:
  *
  *     conform_tokenizer (FOLDER | FILE.gguf) STRINGS.jsonl ENCODINGS.jsonl [DECODE.jsonl]
+ *     conform_tokenizer (FOLDER | FILE.gguf) --write FOLDER       tokenizer.json and its small files, as an export writes them
+ *     conform_tokenizer (FOLDER | FILE.gguf) --write FILE.gguf    a GGUF file of the vocabulary alone
  *
  * STRINGS has a text a line, ENCODINGS {"ids", "tokens", "offsets"} for each, DECODE {"ids", "text", "text_skip_special"}. Prints
  * how many are equal, the first few that are not, and fails where any is not. */
@@ -210,10 +212,59 @@ static int check_decodings(const ag_tokenizer *t, const char *path)
     return n > 0 && equal == n ? 0 : 1;
 }
 
+static void need(ag_status status, const ag_err *err)
+{
+    if (status) die(err);
+}
+
+static int write_gguf(const ag_tokenizer *t, const char *path)
+{
+    ag_err err = {0};
+    ag_gguf_vocab v;
+    ag_gguf_vocab_owner *keep = NULL;
+    ag_gguf_writer w = {0};
+    need(ag_tokenizer_to_gguf(t, 0, &v, &keep, &err), &err);
+    ag_gguf_put_text(&w, "general.architecture", "llama");
+    ag_gguf_put_text(&w, "tokenizer.ggml.model", v.model);
+    ag_gguf_put_text(&w, "tokenizer.ggml.pre", v.pre);
+    ag_gguf_put_texts(&w, "tokenizer.ggml.tokens", (const ag_gguf_text *)v.tokens, v.n_tokens);
+    ag_gguf_put_i32s(&w, "tokenizer.ggml.token_type", v.types, v.n_tokens);
+    if (v.scores) ag_gguf_put_f32s(&w, "tokenizer.ggml.scores", v.scores, v.n_tokens);
+    if (v.n_merges) ag_gguf_put_texts(&w, "tokenizer.ggml.merges", (const ag_gguf_text *)v.merges, v.n_merges);
+    if (v.bos_id >= 0) ag_gguf_put_u32(&w, "tokenizer.ggml.bos_token_id", (uint32_t)v.bos_id);
+    if (v.eos_id >= 0) ag_gguf_put_u32(&w, "tokenizer.ggml.eos_token_id", (uint32_t)v.eos_id);
+    if (v.pad_id >= 0) ag_gguf_put_u32(&w, "tokenizer.ggml.padding_token_id", (uint32_t)v.pad_id);
+    if (v.unk_id >= 0) ag_gguf_put_u32(&w, "tokenizer.ggml.unknown_token_id", (uint32_t)v.unk_id);
+    ag_gguf_put_bool(&w, "tokenizer.ggml.add_bos_token", v.add_bos > 0);
+    ag_gguf_put_bool(&w, "tokenizer.ggml.add_eos_token", v.add_eos > 0);
+    if (v.add_space_prefix >= 0) ag_gguf_put_bool(&w, "tokenizer.ggml.add_space_prefix", v.add_space_prefix > 0);
+    need(ag_gguf_writer_begin(&w, path, &err), &err);
+    need(ag_gguf_writer_commit(&w, &err), &err);
+    ag_gguf_vocab_owner_free(&keep);
+    return 0;
+}
+
+static int write_out(const ag_tokenizer *t, const char *path, ag_arena *arena)
+{
+    if (ag_str_ends(path, ".gguf")) return write_gguf(t, path);
+    ag_err err = {0};
+    ag_str json = {0}, config = {0}, map = {0};
+    need(ag_tokenizer_write_json(t, &json, &err), &err);
+    ag_tokenizer_write_config(t, NULL, 1 << 20, &config, &map);
+    need(ag_make_dirs(path, &err), &err);
+    need(ag_file_publish(ag_path_join(arena, path, "tokenizer.json"), json.text, json.n, &err), &err);
+    need(ag_file_publish(ag_path_join(arena, path, "tokenizer_config.json"), config.text, config.n, &err), &err);
+    need(ag_file_publish(ag_path_join(arena, path, "special_tokens_map.json"), map.text, map.n, &err), &err);
+    ag_str_free(&json);
+    ag_str_free(&config);
+    ag_str_free(&map);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4) {
-        fprintf(stderr, "usage: conform_tokenizer (FOLDER | FILE.gguf) STRINGS.jsonl ENCODINGS.jsonl [DECODE.jsonl]\n");
+        fprintf(stderr, "usage: conform_tokenizer (FOLDER | FILE.gguf) (STRINGS.jsonl ENCODINGS.jsonl [DECODE.jsonl] | --write PATH)\n");
         return 2;
     }
     ag_arena arena = {0};
@@ -223,8 +274,9 @@ int main(int argc, char **argv)
     clock_gettime(CLOCK_MONOTONIC, &b);
     printf("%s: %d ids, made in %.1f ms\n", argv[1], (int)ag_tokenizer_vocab_size(t),
            (double)(b.tv_sec - a.tv_sec) * 1e3 + (double)(b.tv_nsec - a.tv_nsec) / 1e6);
-    int bad = check_encodings(t, argv[2], argv[3]);
-    if (argc > 4) bad |= check_decodings(t, argv[4]);
+    bool writes = strcmp(argv[2], "--write") == 0;
+    int bad = writes ? write_out(t, argv[3], &arena) : check_encodings(t, argv[2], argv[3]);
+    if (argc > 4 && !writes) bad |= check_decodings(t, argv[4]);
     ag_tokenizer_free(&t);
     ag_arena_free(&arena);
     return bad;

@@ -461,6 +461,63 @@ static void an_unknown_pre_name_is_refused_by_name(void **state)
     assert_non_null(strstr(err.text, "eos"));
 }
 
+static void sentencepiece_in_gguf_gives_the_ids_of_sentencepiece(void **state)
+{
+    (void)state;
+    ag_arena a = {0};
+    ag_err err = {0};
+    size_t n;
+    char *text = golden(&a, "sentencepiece.json", &n);
+    json_t *root = json_loadb(text, n, 0, NULL), *strings = golden_lines(&a, "strings.jsonl");
+    const json_t *pieces = json_object_get(root, "pieces"), *cases = json_object_get(root, "cases");
+    ag_gguf_vocab v = {.name = "sentencepiece.gguf", .model = "llama", .pre = "default", .n_tokens = json_array_size(pieces), .bos_id = 1, .eos_id = 2,
+                       .pad_id = -1, .unk_id = 0, .add_bos = 0, .add_eos = -1, .add_space_prefix = 1};
+    ag_text *tokens = ag_arena_array(&a, v.n_tokens, sizeof *tokens);
+    float *scores = ag_arena_array(&a, v.n_tokens, sizeof *scores);
+    int32_t *types = ag_arena_array(&a, v.n_tokens, sizeof *types);
+    for (size_t i = 0; i < v.n_tokens; i++) {
+        tokens[i] = (ag_text){json_string_value(json_array_get(pieces, i)), json_string_length(json_array_get(pieces, i))};
+        scores[i] = (float)json_number_value(json_array_get(json_object_get(root, "scores"), i));
+        types[i] = (int32_t)int_at(json_object_get(root, "types"), i);
+    }
+    v.tokens = tokens, v.scores = scores, v.types = types;
+    ag_tokenizer *t = NULL;
+    if (ag_tokenizer_from_gguf(&t, &v, &err)) fail_msg("%s", err.text);
+    ag_tokenizer_scratch *scratch = ag_tokenizer_scratch_create();
+    ag_encoding e = {0};
+    ag_str back = {0};
+    assert_true(json_array_size(cases) > 100);
+    for (size_t c = 0; c < json_array_size(cases); c++) {
+        const json_t *one = json_array_get(cases, c), *line = json_array_get(strings, (size_t)int_at(one, 0)), *ids = json_array_get(one, 1);
+        const char *string = json_string_value(line);
+        ag_encoding_clear(&e);
+        assert_int_equal(ag_tokenizer_encode(t, scratch, string, json_string_length(line), &(ag_encode_options){.add_special = true}, &e, &err), AG_OK);
+        if (e.n != json_array_size(ids)) fail_msg("\"%s\": %zu tokens, wanted %zu", string, e.n, json_array_size(ids));
+        for (size_t i = 0; i < e.n; i++)
+            if (int_at(ids, i) != e.ids[i]) fail_msg("\"%s\": token %zu is %d, wanted %d", string, i, (int)e.ids[i], (int)int_at(ids, i));
+        ag_str_clear(&back);
+        ag_tokenizer_decode(t, e.ids, e.n, true, &back);
+        if (!strstr(string, "\xe2\x96\x81")) assert_string_equal(back.text, string);
+    }
+    ag_gguf_vocab again;
+    ag_gguf_vocab_owner *keep = NULL;
+    assert_int_equal(ag_tokenizer_to_gguf(t, 0, &again, &keep, &err), AG_OK);
+    assert_string_equal(again.model, "llama");
+    for (size_t i = 0; i < v.n_tokens; i++) assert_int_equal(again.types[i], types[i]);
+    ag_tokenizer *u = NULL;
+    assert_int_equal(ag_tokenizer_from_gguf(&u, &again, &err), AG_OK);
+    check_same(t, u, strings, "sentencepiece");
+    ag_gguf_vocab_owner_free(&keep);
+    ag_tokenizer_free(&u);
+    ag_str_free(&back);
+    ag_encoding_free(&e);
+    ag_tokenizer_scratch_free(&scratch);
+    ag_tokenizer_free(&t);
+    json_decref(root);
+    json_decref(strings);
+    ag_arena_free(&a);
+}
+
 /* ---- bad input --------------------------------------------------------------------------------------------------------------- */
 #define MODEL(rest) "{\"model\":{\"type\":\"BPE\"," rest "}"
 #define VOCAB "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},"
@@ -609,6 +666,7 @@ int main(void)
         cmocka_unit_test(config_names_the_special_tokens),
         cmocka_unit_test(a_tokenizer_that_was_written_gives_the_same_ids),
         cmocka_unit_test(a_tokenizer_goes_to_gguf_and_back),
+        cmocka_unit_test(sentencepiece_in_gguf_gives_the_ids_of_sentencepiece),
         cmocka_unit_test(an_unknown_pre_name_is_refused_by_name),
         cmocka_unit_test(damaged_files_are_refused_with_a_sentence),
         cmocka_unit_test(a_pattern_that_explodes_is_stopped),

@@ -12,9 +12,12 @@ FOLDER/X.jsonl           for text i of strings.jsonl, special tokens added: [ids
 FOLDER/X.decode.jsonl    [ids, text, text with special tokens skipped]
 FOLDER/rules.jsonl       a normalizer and a pre-tokenizer a line, behind them a Unigram model that knows nothing: its tokens are the
                          pieces, so that what every rule does to texts and offsets can be seen: [normalizer, pre-tokenizer, cases], a
-                         case is [text index, tokens, offsets in a row]; every second of the shorter texts
+                         case is [text index, tokens, offsets in a row]; every second of the shorter texts. The last line is a
+                         Precompiled normalizer with the character map of a SentencePiece model
+FOLDER/sentencepiece.json  a BPE model trained by the PyPI package sentencepiece (0.2.3), as a GGUF file would hold it: pieces, scores, types,
+                         and its own ids for the texts as [text index, ids]
 """
-import json, pathlib, sys
+import base64, io, json, pathlib, sys
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -126,6 +129,44 @@ def train(folder, strings):
         if not path.exists(): path.write_text(tok.to_str(pretty=False) + "\n", encoding="utf-8")
 
 
+def sentencepiece_model(strings, **options):
+    import sentencepiece
+    text = [s for s in strings if len(s) > 8 and max(map(ord, s)) < 0x250 and "\n" not in s and "\0" not in s] * 4
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(text), model_writer=model, model_type="bpe", num_threads=1, minloglevel=2,
+                                             hard_vocab_limit=False, **options)
+    return model.getvalue()
+
+
+def sentencepiece_file(folder, strings):
+    """Llama's settings: nothing normalized, no white space removed, a mark in front, bytes for what is unknown."""
+    import sentencepiece
+    path = folder / "sentencepiece.json"
+    if path.exists(): return
+    data = sentencepiece_model(strings, vocab_size=600, byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
+                               character_coverage=0.98, user_defined_symbols=["<tool>"])
+    sp = sentencepiece.SentencePieceProcessor(model_proto=data)
+    n = sp.vocab_size()
+    kinds = [6 if sp.is_byte(i) else 3 if sp.is_control(i) else 2 if sp.is_unknown(i) else 4 if sp.id_to_piece(i) == "<tool>" else 1 for i in range(n)]
+    # NUL, and texts with what users may not write (a control token is text to sentencepiece, but no token of ours to compare)
+    usable = [(i, s) for i, s in enumerate(strings) if s and "\0" not in s and "<s>" not in s and "</s>" not in s and "<unk>" not in s]
+    path.write_text(json.dumps({"pieces": [sp.id_to_piece(i) for i in range(n)], "scores": [sp.get_score(i) for i in range(n)], "types": kinds,
+                                "cases": [[i, sp.encode(s)] for i, s in usable]}, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
+
+
+def charsmap(folder):
+    """A small character map, compiled by sentencepiece: ligatures, wide letters, something that vanishes, two that become one."""
+    import sentencepiece.sentencepiece_model_pb2 as pb
+    rules = folder / "charsmap.tsv"
+    rows = [("FB01", "66 69"), ("FF21", "41"), ("FF42", "62"), ("00A0", "20"), ("3000", "20"), ("2026", "2E 2E 2E"), ("0065 0301", "E9"), ("AD", ""),
+            ("1F600", "3A 29"), ("0041 030A", "C5"), ("1100 1161", "AC00")]
+    rules.write_text("".join(f"{a}\t{b}\n" for a, b in rows))
+    m = pb.ModelProto()
+    m.ParseFromString(sentencepiece_model(["the quick brown fox jumps", "over the lazy dog and sleeps"], vocab_size=60, normalization_rule_tsv=str(rules)))
+    rules.unlink()
+    return base64.b64encode(m.normalizer_spec.precompiled_charsmap).decode()
+
+
 def main(folder, trains):
     strings = [json.loads(l) for l in (folder / "strings.jsonl").read_text(encoding="utf-8").split("\n") if l]
     if trains: train(folder, strings)
@@ -135,7 +176,9 @@ def main(folder, trains):
         lines(folder / (path.stem + ".jsonl"), rows)
         size = max(t.get_vocab().values()) + 1
         lines(folder / (path.stem + ".decode.jsonl"), [decode(t, r[0]) for r in rows[::9]] + [decode(t, [(i * 37 + k * 101) % size for i in range(12)]) for k in range(12)])
-    lines(folder / "rules.jsonl", [rule(n, p, strings) for n, p in RULES])
+    texts = strings
+    lines(folder / "rules.jsonl", [rule(n, p, texts) for n, p in RULES + [({"type": "Precompiled", "precompiled_charsmap": charsmap(folder)}, None)]])
+    sentencepiece_file(folder, strings)
 
 
 if len(sys.argv) < 2: sys.exit(__doc__)
