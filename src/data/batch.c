@@ -25,7 +25,8 @@ static int64_t row_tokens(const ag_batch *b, int64_t row) { return b->examples->
 static int64_t row_targets(const ag_batch *b, int64_t row)
 {
     int64_t n = 0;
-    for (int64_t t = b->examples->offset[row]; t < b->examples->offset[row + 1]; t++) n += ag_examples_is_target(b->examples, t);
+    for (int64_t t = b->examples->offset[row]; t < b->examples->offset[row + 1]; t++)
+        n += ag_examples_is_target(b->examples, t);
     return n;
 }
 
@@ -41,7 +42,8 @@ static void measure(ag_batch *b, int64_t batch_size)
 {
     int64_t n = b->packing ? b->packing->n : b->examples->n;
     ag_arena scratch = {0};
-    int64_t *tokens = ag_arena_array(&scratch, (size_t)n, sizeof *tokens), *targets = ag_arena_array(&scratch, (size_t)n, sizeof *targets);
+    int64_t *tokens = ag_arena_array(&scratch, (size_t)n, sizeof *tokens),
+            *targets = ag_arena_array(&scratch, (size_t)n, sizeof *targets);
     int64_t *spans = ag_arena_array(&scratch, (size_t)n, sizeof *spans);
     for (int64_t i = 0; i < n; i++) {
         ag_row_span d = documents(b, &i);

@@ -39,7 +39,8 @@ typedef struct {
 
 /* Makes room for any micro-batch of batch_size rows (packed rows where packing is not NULL). The examples and the packing must
  * outlive the batch. AG_E_DATA where a micro-batch would have 2^31 tokens or more, AG_E_MEMORY. */
-AG_MUST_USE ag_status ag_batch_init(ag_batch *b, const ag_examples *examples, const ag_packing *packing, int64_t batch_size, ag_err *err);
+AG_MUST_USE ag_status ag_batch_init(ag_batch *b, const ag_examples *examples, const ag_packing *packing, int64_t batch_size,
+                                    ag_err *err);
 void ag_batch_fill(ag_batch *b, ag_row_span rows);
 void ag_batch_deinit(ag_batch *b);
 /* Targets of some rows, without filling anything: the loss's denominator is the sum over a step's micro-batches. */

@@ -26,28 +26,38 @@ static ag_status take_added(ag_row_encoder *encoder, const ag_row *row, const bo
         if (!doubled) ag_row_encoder_add(encoder, id, true);
         return AG_OK;
     }
-    return ag_row_encoder_fail(encoder, row, err, "the tokenizer adds the special token %d as token %zu; 'completion_only_loss' takes "
-                               "only a BOS in front and an EOS at the end", (int)id, i + 1);
+    return ag_row_encoder_fail(encoder, row, err,
+                               "the tokenizer adds the special token %d as token %zu; 'completion_only_loss' takes "
+                               "only a BOS in front and an EOS at the end",
+                               (int)id, i + 1);
 }
 
-static ag_status take_source(ag_row_encoder *encoder, const ag_row *row, const bounds *b, size_t i, size_t *last_left, ag_err *err)
+static ag_status take_source(ag_row_encoder *encoder, const ag_row *row, const bounds *b, size_t i, size_t *last_left,
+                             ag_err *err)
 {
     const ag_encoding *e = &encoder->encoding;
     size_t left = e->start[i], right = e->end[i];
     int32_t id = e->ids[i];
     if (!(left < right && right <= b->n_chars) || left < *last_left)
-        return ag_row_encoder_fail(encoder, row, err, "token %zu stands at code points %zu to %zu of %zu, behind one from %zu on: the "
-                                   "tokenizer's offsets are not usable for 'completion_only_loss'", i + 1, left, right, b->n_chars, *last_left);
+        return ag_row_encoder_fail(encoder, row, err,
+                                   "token %zu stands at code points %zu to %zu of %zu, behind one from %zu on: the "
+                                   "tokenizer's offsets are not usable for 'completion_only_loss'",
+                                   i + 1, left, right, b->n_chars, *last_left);
     *last_left = left;
     if (left < b->start && b->start < right)
-        return ag_row_encoder_fail(encoder, row, err, "token %zu (code points %zu to %zu) crosses 'completion_start_char' %zu; move the "
-                                   "boundary to where a token begins", i + 1, left, right, b->start);
+        return ag_row_encoder_fail(encoder, row, err,
+                                   "token %zu (code points %zu to %zu) crosses 'completion_start_char' %zu; move the "
+                                   "boundary to where a token begins",
+                                   i + 1, left, right, b->start);
     bool supervised = left >= b->start;
     if (supervised && id != b->eos && (id == b->bos || id == b->pad))
-        return ag_row_encoder_fail(encoder, row, err, "the completion holds the special token %d (%s) at code point %zu; it would be "
-                                   "trained as text", (int)id, id == b->bos ? "BOS" : "PAD", left);
+        return ag_row_encoder_fail(encoder, row, err,
+                                   "the completion holds the special token %d (%s) at code point %zu; it would be "
+                                   "trained as text",
+                                   (int)id, id == b->bos ? "BOS" : "PAD", left);
     if (supervised && encoder->n == 0)
-        return ag_row_encoder_fail(encoder, row, err, "the completion begins with the row's first token, which nothing predicts; put a "
+        return ag_row_encoder_fail(encoder, row, err,
+                                   "the completion begins with the row's first token, which nothing predicts; put a "
                                    "prompt in front of it");
     ag_row_encoder_add(encoder, id, supervised);
     return AG_OK;
@@ -56,10 +66,13 @@ static ag_status take_source(ag_row_encoder *encoder, const ag_row *row, const b
 ag_status ag_completion_encode(ag_row_encoder *encoder, const ag_row *row, ag_err *err)
 {
     const ag_tokenizer *t = encoder->options->tokenizer;
-    bounds b = {.bos = ag_tokenizer_special_id(t, AG_SPECIAL_BOS), .eos = ag_tokenizer_special_id(t, AG_SPECIAL_EOS),
-                .pad = ag_tokenizer_special_id(t, AG_SPECIAL_PAD), .n_chars = ag_utf8_count(row->text, row->n_text),
+    bounds b = {.bos = ag_tokenizer_special_id(t, AG_SPECIAL_BOS),
+                .eos = ag_tokenizer_special_id(t, AG_SPECIAL_EOS),
+                .pad = ag_tokenizer_special_id(t, AG_SPECIAL_PAD),
+                .n_chars = ag_utf8_count(row->text, row->n_text),
                 .start = row->completion_start};
-    if (b.eos < 0) return ag_fail(err, AG_E_DATA, "'completion_only_loss' needs a tokenizer with an EOS token, and this one has none");
+    if (b.eos < 0)
+        return ag_fail(err, AG_E_DATA, "'completion_only_loss' needs a tokenizer with an EOS token, and this one has none");
     ag_encoding *e = &encoder->encoding;
     ag_encoding_clear(e);
     if (ag_tokenizer_encode(t, encoder->scratch, row->text, row->n_text, &(ag_encode_options){.add_special = true}, e, err))
@@ -68,16 +81,19 @@ ag_status ag_completion_encode(ag_row_encoder *encoder, const ag_row *row, ag_er
     for (size_t i = 0; i < e->n; i++) {
         bool added = e->start[i] == 0 && e->end[i] == 0 && ag_tokenizer_is_special(t, e->ids[i]);
         size_t before = encoder->n;
-        if (added) AG_TRY(take_added(encoder, row, &b, i, err));
-        else AG_TRY(take_source(encoder, row, &b, i, &last_left, err));
+        if (added)
+            AG_TRY(take_added(encoder, row, &b, i, err));
+        else
+            AG_TRY(take_source(encoder, row, &b, i, &last_left, err));
         n_content += !added && encoder->n > before && encoder->target[before] && e->ids[i] != b.eos;
     }
     if (n_content == 0) return ag_row_encoder_fail(encoder, row, err, "the completion has no token but the EOS");
     if (encoder->ids[encoder->n - 1] != b.eos) ag_row_encoder_add(encoder, b.eos, true);
     if ((int64_t)encoder->n > encoder->options->max_seq_length)
-        return ag_row_encoder_fail(encoder, row, err, "the row has %zu tokens, its EOS included, more than 'max_seq_length' %lld; "
-                                   "'completion_only_loss' cuts nothing: raise the limit or shorten the row", encoder->n,
-                                   (long long)encoder->options->max_seq_length);
+        return ag_row_encoder_fail(encoder, row, err,
+                                   "the row has %zu tokens, its EOS included, more than 'max_seq_length' %lld; "
+                                   "'completion_only_loss' cuts nothing: raise the limit or shorten the row",
+                                   encoder->n, (long long)encoder->options->max_seq_length);
     return AG_OK;
 }
 
@@ -114,8 +130,10 @@ static void write_column(ag_json_writer *w, const char *key, const ag_examples *
     ag_jw_array(w, key);
     for (int64_t t = x->offset[r]; t < x->offset[r + 1]; t++) {
         bool target = ag_examples_is_target(x, t);
-        if (strcmp(key, "completion_mask") == 0) ag_jw_int(w, NULL, target);
-        else ag_jw_int(w, NULL, strcmp(key, "input_ids") == 0 || target ? x->ids[t] : -100);
+        if (strcmp(key, "completion_mask") == 0)
+            ag_jw_int(w, NULL, target);
+        else
+            ag_jw_int(w, NULL, strcmp(key, "input_ids") == 0 || target ? x->ids[t] : -100);
     }
     ag_jw_end(w);
 }
@@ -127,16 +145,18 @@ void ag_completion_write(const ag_row *row, const ag_examples *x, int64_t r, ag_
     size_t n = 0;
     const char **keys = ag_arena_array(&scratch, json_object_size(row->root) + 3, sizeof *keys), *k;
     json_t *ignored;
-    json_object_foreach(row->root, k, ignored)
-        if (strcmp(k, made[0]) != 0 && strcmp(k, made[1]) != 0) keys[n++] = k; /* labels were refused */
+    json_object_foreach(row->root, k, ignored) if (strcmp(k, made[0]) != 0 && strcmp(k, made[1]) != 0) keys[n++] =
+        k; /* labels were refused */
     for (int i = 0; i < 3; i++) keys[n++] = made[i];
     qsort(keys, n, sizeof *keys, by_key);
     ag_json_writer w = {.out = out};
     ag_jw_object(&w, NULL);
     for (size_t i = 0; i < n; i++) {
         bool is_made = keys[i] == made[0] || keys[i] == made[1] || keys[i] == made[2];
-        if (is_made) write_column(&w, keys[i], x, r);
-        else write_sorted(&w, keys[i], json_object_get(row->root, keys[i]));
+        if (is_made)
+            write_column(&w, keys[i], x, r);
+        else
+            write_sorted(&w, keys[i], json_object_get(row->root, keys[i]));
     }
     ag_jw_end(&w);
     ag_str_add_char(out, '\n');

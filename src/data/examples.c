@@ -44,20 +44,25 @@ static ag_status check_row(const ag_row_encoder *encoder, const ag_row *row, siz
     const ag_examples_options *o = encoder->options;
     for (size_t i = 0; o->n_vocab > 0 && i < n; i++)
         if (encoder->ids[i] < 0 || encoder->ids[i] >= o->n_vocab)
-            return ag_row_encoder_fail(encoder, row, err, "the tokenizer gives id %d, and the model has embeddings for ids below %lld; the "
-                                       "tokenizer belongs to another model", (int)encoder->ids[i], (long long)o->n_vocab);
+            return ag_row_encoder_fail(encoder, row, err,
+                                       "the tokenizer gives id %d, and the model has embeddings for ids below %lld; the "
+                                       "tokenizer belongs to another model",
+                                       (int)encoder->ids[i], (long long)o->n_vocab);
     if (o->allow_no_target || memchr(encoder->target, 1, n)) return AG_OK;
     if (n < encoder->n && memchr(encoder->target, 1, encoder->n))
-        return ag_row_encoder_fail(encoder, row, err, "the row has %zu tokens, and none of the first %zu, which 'max_seq_length' keeps, "
-                                   "carries loss; raise the limit or shorten the row", encoder->n, n);
-    return ag_row_encoder_fail(encoder, row, err, "no token of the row carries loss%s", o->assistant_only ?
-                               ": it has no assistant message" : ": one token alone predicts nothing");
+        return ag_row_encoder_fail(encoder, row, err,
+                                   "the row has %zu tokens, and none of the first %zu, which 'max_seq_length' keeps, "
+                                   "carries loss; raise the limit or shorten the row",
+                                   encoder->n, n);
+    return ag_row_encoder_fail(encoder, row, err, "no token of the row carries loss%s",
+                               o->assistant_only ? ": it has no assistant message" : ": one token alone predicts nothing");
 }
 
 static ag_status add_row(const job *j, ag_row_encoder *encoder, ag_row *row, chunk *c, size_t r, ag_err *err)
 {
     const ag_examples_options *o = j->options;
-    ag_row_rules rules = {.text_field = o->text_field, .completion_only = o->completion_only, .assistant_only = o->assistant_only};
+    ag_row_rules rules = {
+        .text_field = o->text_field, .completion_only = o->completion_only, .assistant_only = o->assistant_only};
     AG_TRY(ag_row_read(row, j->rows, r, &rules, err));
     AG_TRY(ag_row_encode(encoder, row, err));
     size_t n = encoder->n;

@@ -14,12 +14,14 @@
  *                         ends with it (never two, where both the text and the tokenizer bring one). A tokenizer without
  *                         EOS: none is added. Every token but the first is a target.
  *     messages            the chat template's text, without a generation prompt, tokenized as it is: the template writes BOS
- *                         and end-of-turn tokens itself, so nothing is added. Without a template: as text, "Role: content" a line.
+ *                         and end-of-turn tokens itself, so nothing is added. Without a template: as text, a line
+ *                         "Role: content" for each message.
  *     completion_only     forge.md §1.5: only the completion and the terminal EOS are targets.
  *     assistant_only      only what the assistant says, the token that ends its turn included: by the template's
- *                         {% generation %} marks where it has them, else by rendering the conversation up to each assistant
- *                         message, which must begin the rendering up to and with it; a template for which it does not is refused.
- *                         What follows the last special token of a turn (the "\n" behind <|im_end|>) is no target.
+ *                         {% generation %} marks where it has them, else by rendering the conversation up to each
+ *                         assistant message, which must begin the rendering up to and with it; a template for which it does
+ *                         not is refused. What follows the last special token of a turn (the "\n" behind <|im_end|>) is no
+ *                         target.
  *
  * A row longer than max_seq_length is cut behind it and counted (n_cut, n_cut_tokens, first_cut_line: say so to the user);
  * with completion_only it is refused. A row without any target is an error that names its line: it would train nothing.
@@ -48,8 +50,8 @@ typedef struct {
 void ag_range_list_add(ag_range_list *list, size_t start, size_t end);
 void ag_range_list_free(ag_range_list *list);
 
-typedef ag_status ag_chat_render_fn(void *user, const json_t *messages, const json_t *tools, bool add_generation_prompt, ag_str *out,
-                                    ag_range_list *marks, ag_err *err);
+typedef ag_status ag_chat_render_fn(void *user, const json_t *messages, const json_t *tools, bool add_generation_prompt,
+                                    ag_str *out, ag_range_list *marks, ag_err *err);
 typedef struct {
     ag_chat_render_fn *render;
     void *user;
@@ -63,8 +65,8 @@ typedef struct {
     int64_t max_seq_length; /* INT64_MAX: no limit */
     int64_t n_vocab;        /* rows of the embedding: an id beyond is an error; 0: not checked */
     bool completion_only, assistant_only;
-    bool allow_no_target;   /* for counting tokens: rows without a target are no error */
-    int n_threads;          /* 0 is 1 */
+    bool allow_no_target; /* for counting tokens: rows without a target are no error */
+    int n_threads;        /* 0 is 1 */
 } ag_examples_options;
 
 typedef struct {

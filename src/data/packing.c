@@ -68,7 +68,8 @@ static void sort_descending(int64_t *sorted, const int64_t *offset, int64_t n_ro
 }
 
 /* From the packed row of each row to rows grouped by packed row, in the order in which they came (that of `sorted`). */
-static void group(ag_packing *p, const int64_t *sorted, const int64_t *bin_of, const int64_t *offset, int64_t n_rows, int64_t *place)
+static void group(ag_packing *p, const int64_t *sorted, const int64_t *bin_of, const int64_t *offset, int64_t n_rows,
+                  int64_t *place)
 {
     for (int64_t i = 0; i < n_rows; i++) p->offset[bin_of[sorted[i]] + 1]++;
     for (int64_t b = 0; b < p->n; b++) {
@@ -91,8 +92,8 @@ ag_status ag_packing_make(ag_packing *p, const int64_t *offset, int64_t n_rows, 
     for (int64_t r = 0; r < n_rows; r++) {
         int64_t length = offset[r + 1] - offset[r];
         if (length < 1 || length > capacity)
-            return ag_fail(err, AG_E_DATA, "row %lld has %lld tokens and cannot be packed into %lld", (long long)r + 1, (long long)length,
-                           (long long)capacity);
+            return ag_fail(err, AG_E_DATA, "row %lld has %lld tokens and cannot be packed into %lld", (long long)r + 1,
+                           (long long)length, (long long)capacity);
     }
     rooms r = {.capacity = capacity, .n_leaves = 1};
     while (r.n_leaves <= capacity) r.n_leaves *= 2;
@@ -102,7 +103,8 @@ ag_status ag_packing_make(ag_packing *p, const int64_t *offset, int64_t n_rows, 
     r.last = ag_arena_array(&scratch, by_room, sizeof *r.last);
     r.next = ag_arena_array(&scratch, by_row, sizeof *r.next);
     r.any = ag_arena_alloc(&scratch, 2 * (size_t)r.n_leaves);
-    int64_t *sorted = ag_arena_array(&scratch, by_row, sizeof *sorted), *bin_of = ag_arena_array(&scratch, by_row, sizeof *bin_of);
+    int64_t *sorted = ag_arena_array(&scratch, by_row, sizeof *sorted),
+            *bin_of = ag_arena_array(&scratch, by_row, sizeof *bin_of);
     memset(r.first, -1, by_room * sizeof *r.first);
     sort_descending(sorted, offset, n_rows, r.last, capacity); /* `last` means nothing yet */
     for (int64_t i = 0; i < n_rows; i++) {

@@ -16,9 +16,9 @@
 #include <stdint.h>
 
 typedef struct {
-    int64_t *row;    /* [n_rows], grouped by packed row */
-    int64_t *offset; /* [n + 1] */
-    int64_t n;       /* packed rows */
+    int64_t *row;                      /* [n_rows], grouped by packed row */
+    int64_t *offset;                   /* [n + 1] */
+    int64_t n;                         /* packed rows */
     int64_t longest_tokens, most_rows; /* the largest packed row, and the one with the most documents */
 } ag_packing;
 

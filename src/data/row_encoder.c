@@ -117,9 +117,12 @@ static ag_status find_turn(ag_row_encoder *encoder, const ag_row *row, json_t *m
     json_array_append(messages, json_array_get(row->messages, i));
     AG_TRY(render(encoder, row, messages, false, &encoder->upto, NULL, err));
     if (!begins_with(&encoder->upto, &encoder->before) || !begins_with(&encoder->text, &encoder->upto))
-        return ag_row_encoder_fail(encoder, row, err, "message %zu: the chat template writes this turn differently when more follows, or "
-                                   "without the generation prompt in front, so 'assistant_only_loss' cannot find it; use a template with "
-                                   "{%% generation %%} marks, or train on the whole text", i + 1);
+        return ag_row_encoder_fail(
+            encoder, row, err,
+            "message %zu: the chat template writes this turn differently when more follows, or "
+            "without the generation prompt in front, so 'assistant_only_loss' cannot find it; use a template with "
+            "{%% generation %%} marks, or train on the whole text",
+            i + 1);
     ag_range_list_add(&encoder->marks, encoder->before.n, encoder->upto.n);
     return AG_OK;
 }
@@ -132,7 +135,8 @@ static ag_status find_turns(ag_row_encoder *encoder, const ag_row *row, ag_err *
         json_t *message = json_array_get(row->messages, i);
         if (strcmp(json_string_value(json_object_get(message, "role")), "assistant") == 0)
             status = find_turn(encoder, row, messages, i, err);
-        else json_array_append(messages, message);
+        else
+            json_array_append(messages, message);
     }
     json_decref(messages);
     return status;
@@ -184,7 +188,8 @@ static ag_status encode_chat(ag_row_encoder *encoder, const ag_row *row, ag_err 
     ag_encoding *e = &encoder->encoding;
     ag_encoding_clear(e);
     ag_encode_options how = {.ids_only = !o->assistant_only};
-    if (ag_tokenizer_encode(o->tokenizer, encoder->scratch, encoder->text.n ? encoder->text.text : "", encoder->text.n, &how, e, err))
+    if (ag_tokenizer_encode(o->tokenizer, encoder->scratch, encoder->text.n ? encoder->text.text : "", encoder->text.n, &how, e,
+                            err))
         return prefix_line(encoder, row, err);
     if (e->n == 0) return ag_row_encoder_fail(encoder, row, err, "the chat template makes no text of the messages");
     for (size_t i = 0; i < e->n; i++) ag_row_encoder_add(encoder, e->ids[i], i > 0);
@@ -199,7 +204,8 @@ ag_status ag_row_encode(ag_row_encoder *encoder, const ag_row *row, ag_err *err)
     if (row->form != AG_ROW_MESSAGES) return encode_text(encoder, row, row->text, row->n_text, err);
     if (encoder->options->chat) return encode_chat(encoder, row, err);
     if (encoder->options->assistant_only)
-        return ag_row_encoder_fail(encoder, row, err, "'assistant_only_loss' needs a model with a chat template, and this one has none");
+        return ag_row_encoder_fail(encoder, row, err,
+                                   "'assistant_only_loss' needs a model with a chat template, and this one has none");
     encoder->plain_chat = true;
     ag_str_clear(&encoder->text);
     ag_messages_write_plain(row->messages, &encoder->text);

@@ -35,7 +35,8 @@ ag_status ag_rows_over(ag_rows **out, const char *bytes, size_t n, const char *n
     *out = NULL;
     while (next_line(bytes, n, &at, &number, &line)) count++;
     if (count == 0)
-        return ag_fail(err, AG_E_DATA, "%s: the dataset is %s; it must have one JSON object a line", name, n ? "blank" : "empty");
+        return ag_fail(err, AG_E_DATA, "%s: the dataset is %s; it must have one JSON object a line", name,
+                       n ? "blank" : "empty");
     ag_rows *rows = calloc(1, sizeof *rows);
     if (!rows) ag_out_of_memory(sizeof *rows);
     rows->path = strdup(name);
@@ -54,8 +55,10 @@ ag_status ag_rows_open(ag_rows **out, const char *path, ag_err *err)
     *out = NULL;
     AG_TRY(ag_map_open(&map, path, err));
     ag_status status = ag_rows_over(out, (const char *)map.bytes, map.n, path, err);
-    if (status) ag_map_close(&map);
-    else (*out)->map = map;
+    if (status)
+        ag_map_close(&map);
+    else
+        (*out)->map = map;
     return status;
 }
 
@@ -123,9 +126,11 @@ static ag_status check_messages(const json_t *messages, const place *at)
         bool known = false;
         for (size_t r = 0; r < sizeof roles / sizeof roles[0]; r++) known = known || is_word(role, roles[r]);
         if (!known)
-            return wrong(at, "message %zu: 'role' must be user, assistant, system or tool, found '%.60s'", i + 1, json_string_value(role));
+            return wrong(at, "message %zu: 'role' must be user, assistant, system or tool, found '%.60s'", i + 1,
+                         json_string_value(role));
         if (!content) return wrong(at, "message %zu has no 'content'", i + 1);
-        if (!json_is_string(content)) return wrong(at, "message %zu: 'content' must be a string, found %s", i + 1, kind_of(content));
+        if (!json_is_string(content))
+            return wrong(at, "message %zu: 'content' must be a string, found %s", i + 1, kind_of(content));
     }
     return AG_OK;
 }
@@ -186,7 +191,8 @@ static ag_status read_messages(ag_row *row, const place *at)
     row->messages = json_object_get(row->root, "messages");
     AG_TRY(check_messages(row->messages, at));
     const json_t *tools = json_object_get(row->root, "tools");
-    if (tools && !json_is_null(tools) && !json_is_array(tools)) return wrong(at, "'tools' must be a list, found %s", kind_of(tools));
+    if (tools && !json_is_null(tools) && !json_is_array(tools))
+        return wrong(at, "'tools' must be a list, found %s", kind_of(tools));
     row->tools = json_is_array(tools) ? tools : NULL;
     return AG_OK;
 }
@@ -201,8 +207,9 @@ static ag_status read_form(ag_row *row, const char *field, const place *at)
     if (!text && !other_field) {
         if (json_object_get(row->root, "messages")) return read_messages(row, at);
         if (json_object_get(row->root, "instruction")) return read_instruction(row, at);
-        return wrong(at, "the row has none of the forms that are known: 'text' (a string), 'messages' (a list of role and content), or "
-                     "'instruction' with 'input' and 'output'");
+        return wrong(
+            at, "the row has none of the forms that are known: 'text' (a string), 'messages' (a list of role and content), or "
+                "'instruction' with 'input' and 'output'");
     }
     return wrong(at, "the row has no column '%.60s', which 'dataset_text_field' asks for", field);
 }
@@ -214,8 +221,9 @@ static bool is_blank(const char *text, size_t n)
 {
     for (size_t at = 0; at < n;) {
         uint32_t c = ag_utf8_next(text, n, &at);
-        bool space = c == ' ' || (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x1f) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
-                     (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+        bool space = c == ' ' || (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x1f) || c == 0x85 || c == 0xa0 ||
+                     c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
+                     c == 0x3000;
         if (!space) return false;
     }
     return true;
@@ -225,11 +233,15 @@ static ag_status read_completion(ag_row *row, const place *at)
 {
     static const char *const reserved[] = {"labels", "assistant_masks", "seq_lengths"};
     if (row->form != AG_ROW_TEXT)
-        return wrong(at, "'completion_only_loss' needs rows with 'text' and 'completion_start_char', and this row has no 'text'");
+        return wrong(at,
+                     "'completion_only_loss' needs rows with 'text' and 'completion_start_char', and this row has no 'text'");
     for (size_t i = 0; i < sizeof reserved / sizeof reserved[0]; i++)
         if (json_object_get(row->root, reserved[i]))
-            return wrong(at, "the column '%s' is reserved: with 'completion_only_loss' the loss follows from 'completion_start_char' "
-                         "alone; remove the column", reserved[i]);
+            return wrong(
+                at,
+                "the column '%s' is reserved: with 'completion_only_loss' the loss follows from 'completion_start_char' "
+                "alone; remove the column",
+                reserved[i]);
     const json_t *start = json_object_get(row->root, "completion_start_char");
     if (!start) return wrong(at, "'completion_only_loss' needs 'completion_start_char' in every row, and it is missing here");
     if (!json_is_integer(start)) return wrong(at, "'completion_start_char' must be an integer, found %s", kind_of(start));
@@ -240,7 +252,8 @@ static ag_status read_completion(ag_row *row, const place *at)
                      (long long)value);
     row->completion_start = (size_t)value;
     for (json_int_t i = 0; i < value; i++) ag_utf8_next(row->text, row->n_text, &byte);
-    if (is_blank(row->text + byte, row->n_text - byte)) return wrong(at, "the completion (from code point %lld on) is blank", (long long)value);
+    if (is_blank(row->text + byte, row->n_text - byte))
+        return wrong(at, "the completion (from code point %lld on) is blank", (long long)value);
     return AG_OK;
 }
 

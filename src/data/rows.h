@@ -57,14 +57,14 @@ typedef enum { AG_ROW_TEXT, AG_ROW_MESSAGES, AG_ROW_INSTRUCTION } ag_row_form;
 
 typedef struct {
     ag_row_form form;
-    size_t number;            /* of its line */
-    const char *text;         /* text and instruction rows; NULL for messages. Borrowed from root or made */
+    size_t number;    /* of its line */
+    const char *text; /* text and instruction rows; NULL for messages. Borrowed from root or made */
     size_t n_text;
-    const json_t *messages;   /* messages rows, checked; borrowed from root */
-    const json_t *tools;      /* messages rows: a list for the chat template, or NULL; borrowed from root */
-    size_t completion_start;  /* completion_only: code points in front of the completion */
-    json_t *root;             /* owned */
-    ag_str made;              /* owned */
+    const json_t *messages;  /* messages rows, checked; borrowed from root */
+    const json_t *tools;     /* messages rows: a list for the chat template, or NULL; borrowed from root */
+    size_t completion_start; /* completion_only: code points in front of the completion */
+    json_t *root;            /* owned */
+    ag_str made;             /* owned */
 } ag_row;
 
 /* Reads row i into *row, which must be {0} or cleared. AG_E_FORMAT for what is no JSON object, AG_E_DATA for a wrong row.

@@ -1,9 +1,9 @@
 /* In which order rows are trained on, and how they fall into micro-batches and optimizer steps: as Hugging Face's Trainer
  * does it, so that a run can change over from one program to the other in the middle.
  *
- * Each epoch e is shuffled anew: torch.randperm(n) of a generator seeded with seed + e (accelerate's SeedableRandomSampler). It is
- * cut into micro-batches of batch_size, the last one may be smaller; accumulation many of them make a step, and the last step
- * of an epoch takes what is left. Epochs never share a step.
+ * Each epoch e is shuffled anew: torch.randperm(n) of a generator seeded with seed + e (accelerate's SeedableRandomSampler). It
+ * is cut into micro-batches of batch_size, the last one may be smaller; accumulation many of them make a step, and the last
+ * step of an epoch takes what is left. Epochs never share a step.
  *
  *     ag_sampler *s;
  *     AG_TRY(ag_sampler_create(&s, &(ag_sampler_plan){.n_rows = n, .batch_size = 2, .accumulation = 4, .n_epochs = 3,
@@ -26,20 +26,20 @@
 
 typedef struct {
     int64_t n_rows, batch_size, accumulation; /* all at least 1 */
-    int64_t n_epochs;  /* at least 1 */
-    int64_t max_steps; /* > 0: so many steps, whatever the epochs; else the epochs decide */
+    int64_t n_epochs;                         /* at least 1 */
+    int64_t max_steps;                        /* > 0: so many steps, whatever the epochs; else the epochs decide */
     uint64_t seed;
-    bool in_order;     /* no shuffle: evaluation */
+    bool in_order; /* no shuffle: evaluation */
 } ag_sampler_plan;
 
 typedef struct {
     ag_sampler_plan plan;
-    int64_t n_batches;       /* micro-batches of an epoch */
+    int64_t n_batches; /* micro-batches of an epoch */
     int64_t steps_per_epoch;
-    int64_t n_steps;         /* of the whole run */
-    int64_t n_epochs;        /* begun in it */
-    int64_t *order;          /* of order_epoch */
-    int64_t order_epoch;     /* -1: none yet */
+    int64_t n_steps;     /* of the whole run */
+    int64_t n_epochs;    /* begun in it */
+    int64_t *order;      /* of order_epoch */
+    int64_t order_epoch; /* -1: none yet */
 } ag_sampler;
 
 typedef struct {

@@ -6,7 +6,8 @@ ag_schedule ag_schedule_plan(const ag_train_config *config, int64_t n_steps)
 {
     int64_t n_warmup = config->warmup_steps;
     if (n_warmup == 0) n_warmup = (int64_t)ceil((double)n_steps * config->warmup_ratio);
-    return (ag_schedule){.kind = config->lr_scheduler_type, .peak = config->learning_rate, .n_warmup = n_warmup, .n_steps = n_steps};
+    return (ag_schedule){
+        .kind = config->lr_scheduler_type, .peak = config->learning_rate, .n_warmup = n_warmup, .n_steps = n_steps};
 }
 
 /* The order of operations is Python's, so that the bits are, too. */

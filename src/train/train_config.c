@@ -18,8 +18,9 @@ enum { MAX_CONFIG_BYTES = 1 << 20 };
 static ag_status check_run_name(const ag_train_config *c, const char *name, ag_err *err)
 {
     if (strcmp(c->run_name, ".") == 0 || strcmp(c->run_name, "..") == 0 || strchr(c->run_name, '/'))
-        return ag_fail(err, AG_E_CONFIG, "%s: 'run_name' must be one path component, found '%.80s'; set the folder with 'output_dir'",
-                       name, c->run_name);
+        return ag_fail(err, AG_E_CONFIG,
+                       "%s: 'run_name' must be one path component, found '%.80s'; set the folder with 'output_dir'", name,
+                       c->run_name);
     for (const char *p = c->run_name; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f)
             return ag_fail(err, AG_E_CONFIG, "%s: 'run_name' has a control character in it", name);
@@ -29,15 +30,21 @@ static ag_status check_run_name(const ag_train_config *c, const char *name, ag_e
 static ag_status check_support(const ag_train_config *c, const char *name, ag_err *err)
 {
     if (c->trust_remote_code)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: 'trust_remote_code' is true, but agoge runs no code that comes with a model; "
-                       "set it to false", name);
+        return ag_fail(err, AG_E_UNSUPPORTED,
+                       "%s: 'trust_remote_code' is true, but agoge runs no code that comes with a model; "
+                       "set it to false",
+                       name);
     if (c->optim == AG_OPTIM_ADAMW_8BIT)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: 'optim: adamw_8bit' is not supported by this version of agoge; use adamw_torch", name);
+        return ag_fail(err, AG_E_UNSUPPORTED,
+                       "%s: 'optim: adamw_8bit' is not supported by this version of agoge; use adamw_torch", name);
     if (!c->save_safetensors)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: 'save_safetensors' is false, but agoge writes no pickled weights; set it to true", name);
+        return ag_fail(err, AG_E_UNSUPPORTED,
+                       "%s: 'save_safetensors' is false, but agoge writes no pickled weights; set it to true", name);
     if (c->telemetry.profile_window.enabled)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: 'telemetry.profile_window.enabled' is not supported by this version of agoge; "
-                       "set it to false", name);
+        return ag_fail(err, AG_E_UNSUPPORTED,
+                       "%s: 'telemetry.profile_window.enabled' is not supported by this version of agoge; "
+                       "set it to false",
+                       name);
     return AG_OK;
 }
 
@@ -53,8 +60,10 @@ static ag_status check_whole(ag_train_config *c, const char *name, ag_err *err)
         return ag_fail(err, AG_E_CONFIG, "%s: 'telemetry.profile_window.end_step' (%lld) is before 'start_step' (%lld)", name,
                        (long long)c->telemetry.profile_window.end_step, (long long)c->telemetry.profile_window.start_step);
     if (c->completion_only_loss && c->assistant_only_loss)
-        return ag_fail(err, AG_E_CONFIG, "%s: 'completion_only_loss' and 'assistant_only_loss' are both true; choose one: the first is "
-                       "for 'text' rows, the second for 'messages' rows", name);
+        return ag_fail(err, AG_E_CONFIG,
+                       "%s: 'completion_only_loss' and 'assistant_only_loss' are both true; choose one: the first is "
+                       "for 'text' rows, the second for 'messages' rows",
+                       name);
     if (c->completion_only_loss && strcmp(c->dataset_text_field, "text") != 0)
         return ag_fail(err, AG_E_CONFIG, "%s: 'completion_only_loss' needs 'dataset_text_field: text', found '%.80s'", name,
                        c->dataset_text_field);
@@ -71,8 +80,14 @@ ag_status ag_byte_size_parse(uint64_t *bytes, const char *text, ag_err *err)
         const char *unit;
         uint64_t factor;
     } units[] = {
-        {"KB", 1000},           {"MB", 1000000},           {"GB", 1000000000},           {"TB", 1000000000000},
-        {"KiB", UINT64_C(1) << 10}, {"MiB", UINT64_C(1) << 20}, {"GiB", UINT64_C(1) << 30}, {"TiB", UINT64_C(1) << 40},
+        {"KB", 1000},
+        {"MB", 1000000},
+        {"GB", 1000000000},
+        {"TB", 1000000000000},
+        {"KiB", UINT64_C(1) << 10},
+        {"MiB", UINT64_C(1) << 20},
+        {"GiB", UINT64_C(1) << 30},
+        {"TiB", UINT64_C(1) << 40},
         {"", 1},
     };
     size_t digits = strspn(text, "0123456789"), n_units = sizeof units / sizeof units[0];
@@ -85,8 +100,10 @@ ag_status ag_byte_size_parse(uint64_t *bytes, const char *text, ag_err *err)
             *bytes = product;
             return AG_OK;
         }
-    return ag_fail(err, AG_E_CONFIG, "a size must be a whole number above 0 with KB, MB, GB, TB, KiB, MiB, GiB, TiB or nothing behind it, "
-                   "found '%.80s'", text);
+    return ag_fail(err, AG_E_CONFIG,
+                   "a size must be a whole number above 0 with KB, MB, GB, TB, KiB, MiB, GiB, TiB or nothing behind it, "
+                   "found '%.80s'",
+                   text);
 }
 
 bool ag_train_config_computes_bf16(const ag_train_config *config)
@@ -126,15 +143,18 @@ static ag_status resolve_data_file(const char **out, ag_train_config *config, co
 {
     char *file = NULL;
     if (written[0] == '/' || written[0] == '~') {
-        if (ag_path_existing_file(&file, written, &config->arena, err)) return ag_err_prefix(err, "%s: '%s'", config->path, key);
+        if (ag_path_existing_file(&file, written, &config->arena, err))
+            return ag_err_prefix(err, "%s: '%s'", config->path, key);
         *out = file;
         return AG_OK;
     }
     const char *joined = ag_path_join(&config->arena, ag_path_dir(&config->arena, config->path), written);
     char *real = realpath(joined, NULL);
     if (!real && errno == ENOENT)
-        return ag_fail(err, AG_E_NOT_FOUND, "%s: '%s' is '%.200s', but %.300s does not exist; a relative path starts at the folder of "
-                       "the config", config->path, key, written, joined);
+        return ag_fail(err, AG_E_NOT_FOUND,
+                       "%s: '%s' is '%.200s', but %.300s does not exist; a relative path starts at the folder of "
+                       "the config",
+                       config->path, key, written, joined);
     if (!real) return ag_fail_errno(err, errno, "%s: '%s' is '%.200s'", config->path, key, written);
     file = ag_arena_strdup(&config->arena, real);
     free(real);
@@ -151,9 +171,11 @@ static ag_status resolve_paths(ag_train_config *config, ag_err *err)
     if (config->eval_dataset_path)
         AG_TRY(resolve_data_file(&config->eval_dataset_file, config, "eval_dataset_path", config->eval_dataset_path, err));
     char *checked;
-    if (ag_path_check(&checked, config->output_dir, &config->arena, err)) return ag_err_prefix(err, "%s: 'output_dir'", config->path);
+    if (ag_path_check(&checked, config->output_dir, &config->arena, err))
+        return ag_err_prefix(err, "%s: 'output_dir'", config->path);
     config->run_dir = ag_path_join(&config->arena, checked, config->run_name);
-    if (ag_path_check(&checked, config->logging_dir, &config->arena, err)) return ag_err_prefix(err, "%s: 'logging_dir'", config->path);
+    if (ag_path_check(&checked, config->logging_dir, &config->arena, err))
+        return ag_err_prefix(err, "%s: 'logging_dir'", config->path);
     config->logging_dir = checked;
     return AG_OK;
 }
@@ -194,20 +216,24 @@ static void write_row(const ag_train_config *config, const ag_config_row *row, a
     case AG_CONFIG_FLAG: ag_jw_bool(w, key, *(const bool *)member); break;
     case AG_CONFIG_INT: ag_jw_int(w, key, *(const int64_t *)member); break;
     case AG_CONFIG_COUNT:
-        if (*(const int64_t *)member == 0) ag_jw_null(w, key);
-        else ag_jw_int(w, key, *(const int64_t *)member);
+        if (*(const int64_t *)member == 0)
+            ag_jw_null(w, key);
+        else
+            ag_jw_int(w, key, *(const int64_t *)member);
         break;
     case AG_CONFIG_REAL: ag_jw_double(w, key, *(const double *)member); break;
     case AG_CONFIG_CHOICE: {
         ag_arena scratch = {0};
-        ag_jw_string(w, key, ag_config_word(row->text, (size_t)*(const int *)member, &scratch));
+        ag_jw_string(w, key, ag_config_word(row->text, (size_t) * (const int *)member, &scratch));
         ag_arena_free(&scratch);
         break;
     }
     case AG_CONFIG_LIST: write_list(w, key, member); break;
     case AG_CONFIG_REFUSED:
-        if (strcmp(row->text, "false") == 0) ag_jw_bool(w, key, false);
-        else ag_jw_null(w, key);
+        if (strcmp(row->text, "false") == 0)
+            ag_jw_bool(w, key, false);
+        else
+            ag_jw_null(w, key);
         break;
     }
 }

@@ -46,8 +46,8 @@ typedef struct {
 
 typedef struct ag_train_config {
     /* top level */
-    const char *model_id, *revision; /* revision may be NULL */
-    bool trust_remote_code;          /* always false: true is refused */
+    const char *model_id, *revision;              /* revision may be NULL */
+    bool trust_remote_code;                       /* always false: true is refused */
     const char *dataset_path, *eval_dataset_path; /* as written; eval may be NULL. Open dataset_file, eval_dataset_file */
     const char *dataset_text_field, *output_dir, *run_name;
 
@@ -97,12 +97,12 @@ typedef struct ag_train_config {
     } telemetry;
 
     /* Not keys: */
-    const char *path;                                    /* the YAML file, absolute; NULL after ag_train_config_parse */
-    const char *dataset_file, *eval_dataset_file;        /* absolute, existing files; NULL after ag_train_config_parse */
-    const char *run_dir;                                 /* "<output_dir>/<run_name>", relative to the working directory */
-    ag_config_override *overrides;                       /* n_overrides, in the order given */
+    const char *path;                             /* the YAML file, absolute; NULL after ag_train_config_parse */
+    const char *dataset_file, *eval_dataset_file; /* absolute, existing files; NULL after ag_train_config_parse */
+    const char *run_dir;                          /* "<output_dir>/<run_name>", relative to the working directory */
+    ag_config_override *overrides;                /* n_overrides, in the order given */
     size_t n_overrides;
-    ag_arena arena;                                      /* of everything above */
+    ag_arena arena; /* of everything above */
 } ag_train_config;
 
 /* Reads the file (at most 1 MiB), applies `sets` ("key=value", n_sets of them), checks everything, and resolves

@@ -4,15 +4,15 @@
 #include <string.h>
 
 /* The table's members must have the types that reading and writing assume. */
-#define MEMBER(m) (((ag_train_config *)0)->m)
-#define IS(m, type) _Static_assert(_Generic(MEMBER(m), type : 1, default : 0), #m " must be a " #type)
-#define TEXT(s, m, d, nullable, help) IS(m, const char *);
-#define FLAG(s, m, d, help) IS(m, bool);
-#define INT(s, m, d, lo, hi, help) IS(m, int64_t);
-#define COUNT(s, m, d, hi, help) IS(m, int64_t);
+#define MEMBER(m)                      (((ag_train_config *)0)->m)
+#define IS(m, type)                    _Static_assert(_Generic(MEMBER(m), type : 1, default : 0), #m " must be a " #type)
+#define TEXT(s, m, d, nullable, help)  IS(m, const char *);
+#define FLAG(s, m, d, help)            IS(m, bool);
+#define INT(s, m, d, lo, hi, help)     IS(m, int64_t);
+#define COUNT(s, m, d, hi, help)       IS(m, int64_t);
 #define REAL(s, m, d, lo, below, help) IS(m, double);
-#define CHOICE(s, m, d, words, help) _Static_assert(sizeof MEMBER(m) == sizeof(int), #m " must be an enum");
-#define LIST(s, m, d, help) IS(m, ag_text_list);
+#define CHOICE(s, m, d, words, help)   _Static_assert(sizeof MEMBER(m) == sizeof(int), #m " must be an enum");
+#define LIST(s, m, d, help)            IS(m, ag_text_list);
 #define REFUSED(s, m, d, help)
 AG_TRAIN_KEYS(TEXT, FLAG, INT, COUNT, REAL, CHOICE, LIST, REFUSED)
 #undef TEXT
@@ -24,23 +24,27 @@ AG_TRAIN_KEYS(TEXT, FLAG, INT, COUNT, REAL, CHOICE, LIST, REFUSED)
 #undef LIST
 #undef REFUSED
 
-#define ROW(k, s, m, h) .kind = AG_CONFIG_##k, .section = AG_SECTION_##s, .key = #m, .help = h
-#define AT(m) .offset = offsetof(ag_train_config, m)
-#define TEXT(s, m, d, n, help) {ROW(TEXT, s, m, help), AT(m), .text = d, .nullable = n},
-#define FLAG(s, m, d, help) {ROW(FLAG, s, m, help), AT(m), .flag = d},
-#define INT(s, m, d, lo, hi, help) {ROW(INT, s, m, help), AT(m), .whole = d, .min_whole = lo, .max_whole = hi},
-#define COUNT(s, m, d, hi, help) {ROW(COUNT, s, m, help), AT(m), .whole = d, .max_whole = hi, .nullable = true},
+#define ROW(k, s, m, h)                .kind = AG_CONFIG_##k, .section = AG_SECTION_##s, .key = #m, .help = h
+#define AT(m)                          .offset = offsetof(ag_train_config, m)
+#define TEXT(s, m, d, n, help)         {ROW(TEXT, s, m, help), AT(m), .text = d, .nullable = n},
+#define FLAG(s, m, d, help)            {ROW(FLAG, s, m, help), AT(m), .flag = d},
+#define INT(s, m, d, lo, hi, help)     {ROW(INT, s, m, help), AT(m), .whole = d, .min_whole = lo, .max_whole = hi},
+#define COUNT(s, m, d, hi, help)       {ROW(COUNT, s, m, help), AT(m), .whole = d, .max_whole = hi, .nullable = true},
 #define REAL(s, m, d, lo, below, help) {ROW(REAL, s, m, help), AT(m), .real = d, .min_real = lo, .below_real = below},
-#define CHOICE(s, m, d, words, help) {ROW(CHOICE, s, m, help), AT(m), .whole = d, .text = words},
-#define LIST(s, m, d, help) {ROW(LIST, s, m, help), AT(m), .text = d, .nullable = true},
-#define REFUSED(s, m, d, help) {ROW(REFUSED, s, m, help), .text = d},
+#define CHOICE(s, m, d, words, help)   {ROW(CHOICE, s, m, help), AT(m), .whole = d, .text = words},
+#define LIST(s, m, d, help)            {ROW(LIST, s, m, help), AT(m), .text = d, .nullable = true},
+#define REFUSED(s, m, d, help)         {ROW(REFUSED, s, m, help), .text = d},
 const ag_config_row ag_config_rows[] = {AG_TRAIN_KEYS(TEXT, FLAG, INT, COUNT, REAL, CHOICE, LIST, REFUSED)};
 enum { N_ROWS = sizeof ag_config_rows / sizeof ag_config_rows[0] };
 const size_t ag_n_config_rows = N_ROWS;
 
 const char *const ag_config_sections[AG_N_SECTIONS] = {
-    [AG_SECTION_TOP] = "",           [AG_SECTION_QUANTIZATION] = "quantization", [AG_SECTION_TRAINING] = "training",
-    [AG_SECTION_LORA] = "lora",      [AG_SECTION_RUNTIME] = "runtime",           [AG_SECTION_TELEMETRY] = "telemetry",
+    [AG_SECTION_TOP] = "",
+    [AG_SECTION_QUANTIZATION] = "quantization",
+    [AG_SECTION_TRAINING] = "training",
+    [AG_SECTION_LORA] = "lora",
+    [AG_SECTION_RUNTIME] = "runtime",
+    [AG_SECTION_TELEMETRY] = "telemetry",
     [AG_SECTION_PROFILE] = "profile_window",
 };
 

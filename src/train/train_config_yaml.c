@@ -19,8 +19,8 @@ enum {
 typedef struct {
     yaml_parser_t parser;
     ag_train_config *config;
-    const char *name;         /* the file's, or "--set key" */
-    bool is_override;         /* then lines mean nothing */
+    const char *name;            /* the file's, or "--set key" */
+    bool is_override;            /* then lines mean nothing */
     size_t first_line[MAX_ROWS]; /* where a key was set, 1-based; 0: not yet */
     ag_err *err;
 } reader;
@@ -35,8 +35,10 @@ static ag_status fail_at(reader *r, size_t line, ag_status code, const char *for
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (r->is_override) ag_str_printf(&sentence, "%s: %s", r->name, text);
-    else ag_str_printf(&sentence, "%s:%zu: %s", r->name, line, text);
+    if (r->is_override)
+        ag_str_printf(&sentence, "%s: %s", r->name, text);
+    else
+        ag_str_printf(&sentence, "%s:%zu: %s", r->name, line, text);
     ag_status status = ag_fail(r->err, code, "%s", sentence.text);
     ag_str_free(&sentence);
     return status;
@@ -51,7 +53,8 @@ static ag_status next_event(reader *r, yaml_event_t *event)
         const char *problem = r->parser.problem ? r->parser.problem : "not readable";
         size_t line = r->parser.problem_mark.line + 1;
         if (r->parser.error == YAML_READER_ERROR)
-            return fail_at(r, line, AG_E_CONFIG, "%s at byte %zu; a config is YAML in UTF-8", problem, r->parser.problem_offset);
+            return fail_at(r, line, AG_E_CONFIG, "%s at byte %zu; a config is YAML in UTF-8", problem,
+                           r->parser.problem_offset);
         return fail_at(r, line, AG_E_CONFIG, "not valid YAML: %s (column %zu)", problem, r->parser.problem_mark.column + 1);
     }
     const yaml_char_t *anchor = NULL, *tag = NULL;
@@ -64,7 +67,10 @@ static ag_status next_event(reader *r, yaml_event_t *event)
     }
     if (!anchor && !tag) return AG_OK;
     ag_status status = fail_at(r, line_of(event), AG_E_CONFIG, "%s '%.80s': a config has no use for it; write the value out",
-                               tag ? "tag" : event->type == YAML_ALIAS_EVENT ? "alias" : "anchor", (const char *)(tag ? tag : anchor));
+                               tag                               ? "tag"
+                               : event->type == YAML_ALIAS_EVENT ? "alias"
+                                                                 : "anchor",
+                               (const char *)(tag ? tag : anchor));
     yaml_event_delete(event);
     return status;
 }
@@ -150,8 +156,9 @@ static ag_status read_text(reader *r, const ag_config_row *row, const scalar *s,
         return AG_OK;
     }
     if (is_null(s) || is_bool(s))
-        return fail_type(r, row, s, row->nullable ? "a string or null (in quotes if it is meant as text)"
-                                                  : "a string (in quotes if it is meant as text)");
+        return fail_type(r, row, s,
+                         row->nullable ? "a string or null (in quotes if it is meant as text)"
+                                       : "a string (in quotes if it is meant as text)");
     if (strlen(s->text) != s->n || !ag_utf8_valid(s->text, s->n))
         return fail_at(r, s->line, AG_E_CONFIG, "'%s' has a NUL or a broken UTF-8 byte in it", row->key);
     const char *from = s->text, *to = s->text + s->n;
@@ -177,13 +184,13 @@ static ag_status read_int(reader *r, const ag_config_row *row, const scalar *s, 
     if (!s->plain || !is_integer(s->text)) return fail_type(r, row, s, wanted);
     const char *digits = s->text + (*s->text == '+' || *s->text == '-');
     if (digits[0] == '0' && digits[1] != '\0')
-        return fail_at(r, s->line, AG_E_CONFIG, "'%s' is '%.80s': some YAML readers take a leading 0 for octal; write it without",
-                       row->key, s->text);
+        return fail_at(r, s->line, AG_E_CONFIG,
+                       "'%s' is '%.80s': some YAML readers take a leading 0 for octal; write it without", row->key, s->text);
     errno = 0;
     long long value = strtoll(s->text, NULL, 10);
     if (errno || value < row->min_whole || value > row->max_whole)
-        return fail_at(r, s->line, AG_E_CONFIG, "'%s' must be from %lld to %lld, found %.80s", row->key, (long long)row->min_whole,
-                       (long long)row->max_whole, s->text);
+        return fail_at(r, s->line, AG_E_CONFIG, "'%s' must be from %lld to %lld, found %.80s", row->key,
+                       (long long)row->min_whole, (long long)row->max_whole, s->text);
     *out = value;
     return AG_OK;
 }
@@ -214,16 +221,16 @@ static ag_status read_choice(reader *r, const ag_config_row *row, const scalar *
     ag_str list = {0};
     for (size_t i = 0; i < n; i++) ag_str_printf(&list, "%s'%s'", i == 0 ? "" : i + 1 == n ? " or " : ", ", words[i]);
     const char *near = ag_str_nearest(s->text, words, n);
-    ag_status status = fail_at(r, s->line, AG_E_CONFIG, "'%s' must be %s, found %s '%.80s'%s%s%s", row->key, list.text, kind_of(s),
-                               s->text, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    ag_status status = fail_at(r, s->line, AG_E_CONFIG, "'%s' must be %s, found %s '%.80s'%s%s%s", row->key, list.text,
+                               kind_of(s), s->text, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
     ag_str_free(&list);
     return status;
 }
 
 static ag_status fail_refused(reader *r, const ag_config_row *row, size_t line)
 {
-    return fail_at(r, line, AG_E_UNSUPPORTED, "'%s' is not supported by this version of agoge; leave it out or set it to %s", row->key,
-                   row->text);
+    return fail_at(r, line, AG_E_UNSUPPORTED, "'%s' is not supported by this version of agoge; leave it out or set it to %s",
+                   row->key, row->text);
 }
 
 static ag_status read_scalar(reader *r, const ag_config_row *row, const scalar *s)
@@ -252,8 +259,10 @@ static ag_status read_scalar(reader *r, const ag_config_row *row, const scalar *
 
 static scalar scalar_of(const yaml_event_t *event)
 {
-    return (scalar){.text = (const char *)event->data.scalar.value, .n = event->data.scalar.length,
-                    .plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE, .line = line_of(event)};
+    return (scalar){.text = (const char *)event->data.scalar.value,
+                    .n = event->data.scalar.length,
+                    .plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE,
+                    .line = line_of(event)};
 }
 
 /* The items of a sequence whose start was read, up to its end. */
@@ -275,7 +284,8 @@ static ag_status read_list(reader *r, const ag_config_row *row, size_t start_lin
         } else if (!ends && row->kind == AG_CONFIG_REFUSED) {
             status = fail_refused(r, row, line_of(&event));
         } else if (!ends && event.type != YAML_SCALAR_EVENT) {
-            status = fail_at(r, line_of(&event), AG_E_CONFIG, "'%s' must be a list of strings, found something nested in it", row->key);
+            status = fail_at(r, line_of(&event), AG_E_CONFIG, "'%s' must be a list of strings, found something nested in it",
+                             row->key);
         } else if (!ends && n == MAX_LIST) {
             status = fail_at(r, line_of(&event), AG_E_CONFIG, "'%s' has more than %d items", row->key, MAX_LIST);
         } else if (!ends) {
@@ -336,14 +346,16 @@ static ag_status find_row(reader *r, const char *key, size_t line, const ag_conf
 static ag_status read_entry(reader *r, const char *prefix, const yaml_event_t *key_event, int depth)
 {
     size_t line = line_of(key_event);
-    if (key_event->type != YAML_SCALAR_EVENT) return fail_at(r, line, AG_E_CONFIG, "a key must be a word, found a list or a mapping");
+    if (key_event->type != YAML_SCALAR_EVENT)
+        return fail_at(r, line, AG_E_CONFIG, "a key must be a word, found a list or a mapping");
     const char *key = ag_arena_printf(&r->config->arena, "%s%.200s", prefix, (const char *)key_event->data.scalar.value);
     bool is_group = strcmp(key, "telemetry") == 0 || strcmp(key, "telemetry.profile_window") == 0;
     const ag_config_row *row = NULL;
     if (!is_group) AG_TRY(find_row(r, key, line, &row));
     /* Groups are counted behind the rows. */
     size_t at = row ? (size_t)(row - ag_config_rows) : ag_n_config_rows + (strlen(key) > strlen("telemetry"));
-    if (r->first_line[at]) return fail_at(r, line, AG_E_CONFIG, "'%s' stands here twice; the first is in line %zu", key, r->first_line[at]);
+    if (r->first_line[at])
+        return fail_at(r, line, AG_E_CONFIG, "'%s' stands here twice; the first is in line %zu", key, r->first_line[at]);
     r->first_line[at] = line;
 
     yaml_event_t value;

@@ -17,8 +17,8 @@ static ag_tokenizer *tokenizer_with(const json_t *post_processor, const char *co
     json_t *root = data_golden("tokenizer.json");
     json_object_set(root, "post_processor", (json_t *)post_processor);
     char *text = json_dumps(root, JSON_COMPACT);
-    ag_tokenizer_files files = {.name = "tokenizer.json", .tokenizer = text, .n_tokenizer = strlen(text), .config = config,
-                                .n_config = strlen(config)};
+    ag_tokenizer_files files = {
+        .name = "tokenizer.json", .tokenizer = text, .n_tokenizer = strlen(text), .config = config, .n_config = strlen(config)};
     ag_tokenizer *t;
     if (ag_tokenizer_from_json(&t, &files, &err)) fail_msg("%s", err.text);
     free(text);
@@ -36,7 +36,8 @@ static ag_tokenizer *tokenizer_of(const char *post)
 /* Quirks that templates have. */
 typedef enum { ORDINARY, LAST_DIFFERS, PROMPT_DIFFERS, FAILS } quirk;
 
-static ag_status render(void *user, const json_t *messages, const json_t *tools, bool prompt, ag_str *out, ag_range_list *marks, ag_err *e)
+static ag_status render(void *user, const json_t *messages, const json_t *tools, bool prompt, ag_str *out, ag_range_list *marks,
+                        ag_err *e)
 {
     quirk q = user ? *(const quirk *)user : ORDINARY;
     (void)tools;
@@ -44,7 +45,8 @@ static ag_status render(void *user, const json_t *messages, const json_t *tools,
     size_t n = json_array_size(messages);
     for (size_t i = 0; i < n; i++) {
         const json_t *m = json_array_get(messages, i);
-        const char *role = json_string_value(json_object_get(m, "role")), *content = json_string_value(json_object_get(m, "content"));
+        const char *role = json_string_value(json_object_get(m, "role")),
+                   *content = json_string_value(json_object_get(m, "content"));
         if (i == 0 && strcmp(role, "system") != 0) ag_str_add(out, "<|im_start|>system\nBe brief.<|im_end|>\n");
         ag_str_printf(out, "<|im_start|>%s\n", role);
         size_t start = out->n;
@@ -99,11 +101,13 @@ static ag_examples_options options_for(const ag_tokenizer *t)
 static void check_ids(const ag_examples *x, int64_t r, const json_t *ids, const json_t *mask, const char *what)
 {
     int64_t n = x->offset[r + 1] - x->offset[r];
-    if (n != (int64_t)json_array_size(ids)) fail_msg("%s, row %lld: %lld ids, want %zu", what, (long long)r, (long long)n, json_array_size(ids));
+    if (n != (int64_t)json_array_size(ids))
+        fail_msg("%s, row %lld: %lld ids, want %zu", what, (long long)r, (long long)n, json_array_size(ids));
     for (int64_t i = 0; i < n; i++) {
         int64_t t = x->offset[r] + i, want = json_integer_value(json_array_get(ids, (size_t)i));
         bool target = mask ? json_integer_value(json_array_get(mask, (size_t)i)) == 1 : true;
-        if (x->ids[t] != want) fail_msg("%s, row %lld, token %lld: %d, want %lld", what, (long long)r, (long long)i, x->ids[t], (long long)want);
+        if (x->ids[t] != want)
+            fail_msg("%s, row %lld, token %lld: %d, want %lld", what, (long long)r, (long long)i, x->ids[t], (long long)want);
         if (ag_examples_is_target(x, t) != (target && i > 0))
             fail_msg("%s, row %lld: token %lld %s a target", what, (long long)r, (long long)i, target ? "is not" : "is");
     }
@@ -149,7 +153,8 @@ static void chats_are_those_of_transformers(void **state)
             ag_examples *x = must_make(jsonl.text, &o);
             for (int64_t r = 0; r < x->n; r++) {
                 const json_t *row = json_array_get(want, (size_t)r);
-                check_ids(x, r, json_object_get(row, "ids"), how ? json_object_get(row, "mask") : NULL, how == 1 ? "marks" : "chat");
+                check_ids(x, r, json_object_get(row, "ids"), how ? json_object_get(row, "mask") : NULL,
+                          how == 1 ? "marks" : "chat");
             }
             assert_int_equal(x->n_chat, 3);
             assert_int_equal(x->n_plain_chat, 0);
@@ -165,9 +170,11 @@ static void chats_without_a_template_train_as_text(void **state)
     (void)state;
     ag_tokenizer *t = tokenizer_of("bos");
     ag_examples_options o = options_for(t);
-    ag_examples *x = must_make("{\"messages\":[{\"role\":\"user\",\"content\":\"fox\"},{\"role\":\"assistant\",\"content\":\"dog\"}]}\n"
-                               "{\"text\":\"User: fox\\nAssistant: dog\"}\n{\"instruction\":\"a\"}\n"
-                               "{\"text\":\"Instruction: a\\nOutput: \"}\n", &o);
+    ag_examples *x =
+        must_make("{\"messages\":[{\"role\":\"user\",\"content\":\"fox\"},{\"role\":\"assistant\",\"content\":\"dog\"}]}\n"
+                  "{\"text\":\"User: fox\\nAssistant: dog\"}\n{\"instruction\":\"a\"}\n"
+                  "{\"text\":\"Instruction: a\\nOutput: \"}\n",
+                  &o);
     for (int64_t r = 0; r < 4; r += 2) {
         assert_int_equal(x->offset[r + 1] - x->offset[r], x->offset[r + 2] - x->offset[r + 1]);
         assert_memory_equal(x->ids + x->offset[r], x->ids + x->offset[r + 1], (size_t)(x->offset[r + 1] - x->offset[r]) * 4);
@@ -183,17 +190,20 @@ static void chats_without_a_template_train_as_text(void **state)
 static void templates_that_hide_a_turn_are_refused(void **state)
 {
     (void)state;
-    static const char jsonl[] = "\n{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"},"
-                                "{\"role\":\"user\",\"content\":\"c\"}]}\n";
+    static const char jsonl[] =
+        "\n{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"},"
+        "{\"role\":\"user\",\"content\":\"c\"}]}\n";
     ag_tokenizer *t = tokenizer_of("none");
     ag_examples_options o = options_for(t);
     for (quirk q = LAST_DIFFERS; q <= PROMPT_DIFFERS; q++) {
         ag_chat c = {.render = render, .user = &q};
         o.chat = &c;
         o.assistant_only = true;
-        refuse(jsonl, &o, "d.jsonl: line 2: message 2: the chat template writes this turn differently when more follows, or without the "
-                          "generation prompt in front, so 'assistant_only_loss' cannot find it; use a template with {% generation %} marks, "
-                          "or train on the whole text");
+        refuse(
+            jsonl, &o,
+            "d.jsonl: line 2: message 2: the chat template writes this turn differently when more follows, or without the "
+            "generation prompt in front, so 'assistant_only_loss' cannot find it; use a template with {% generation %} marks, "
+            "or train on the whole text");
         c.marks_assistant = true; /* marks find it */
         ag_examples *x = must_make(jsonl, &o);
         assert_true(x->n_targets > 0);
@@ -246,10 +256,11 @@ static void completions_have_loss_behind_the_boundary_only(void **state)
         char *text;
         size_t n;
         if (ag_file_read(&text, &n, path, 4096, &arena, &err)) fail_msg("%s", err.text);
-        snprintf(wanted, sizeof wanted, "{\n  \"completion_only_loss\": true,\n  \"boundary_unit\": \"unicode_code_point\",\n"
+        snprintf(wanted, sizeof wanted,
+                 "{\n  \"completion_only_loss\": true,\n  \"boundary_unit\": \"unicode_code_point\",\n"
                  "  \"truncation\": false,\n  \"max_seq_length\": 512,\n  \"rows\": 3,\n  \"max_tokens\": %d,\n"
-                 "  \"shifted_supervised_tokens\": %d,\n  \"prepared_sha256\": \"%s\"\n}\n", (int)x->longest, (int)x->n_targets,
-                 x->prepared.hex);
+                 "  \"shifted_supervised_tokens\": %d,\n  \"prepared_sha256\": \"%s\"\n}\n",
+                 (int)x->longest, (int)x->n_targets, x->prepared.hex);
         assert_string_equal(text, wanted);
         ag_arena_free(&arena);
         unlink(path);
@@ -266,9 +277,11 @@ static void completions_that_break_a_rule_are_refused(void **state)
     ag_examples_options o = options_for(t);
     o.completion_only = true;
     refuse("{\"text\":\"The quick fox\",\"completion_start_char\":5}", &o,
-           "d.jsonl: line 1: token 3 (code points 4 to 6) crosses 'completion_start_char' 5; move the boundary to where a token begins");
+           "d.jsonl: line 1: token 3 (code points 4 to 6) crosses 'completion_start_char' 5; move the boundary to where a "
+           "token begins");
     refuse("{\"text\":\"answer\",\"completion_start_char\":0}", &o,
-           "d.jsonl: line 1: the completion begins with the row's first token, which nothing predicts; put a prompt in front of it");
+           "d.jsonl: line 1: the completion begins with the row's first token, which nothing predicts; put a prompt in front "
+           "of it");
     refuse("{\"text\":\"a <pad>b\",\"completion_start_char\":1}", &o,
            "d.jsonl: line 1: the completion holds the special token 2 (PAD) at code point 2; it would be trained as text");
     refuse("{\"text\":\"a b<s>\",\"completion_start_char\":1}", &o,
@@ -278,11 +291,13 @@ static void completions_that_break_a_rule_are_refused(void **state)
     refuse("{\"text\":\"a\\n\\n\",\"completion_start_char\":1}\n{\"text\":\"abcd\",\"completion_start_char\":1}", &o,
            "d.jsonl: line 1: the completion (from code point 1 on) is blank");
     refuse("{\"text\":\"a b\",\"completion_start_char\":1}\n\n{\"text\":\"xyzw\",\"completion_start_char\":1}", &o,
-           "d.jsonl: line 3: the row has 5 tokens, its EOS included, more than 'max_seq_length' 4; 'completion_only_loss' cuts nothing: raise "
+           "d.jsonl: line 3: the row has 5 tokens, its EOS included, more than 'max_seq_length' 4; 'completion_only_loss' cuts "
+           "nothing: raise "
            "the limit or shorten the row");
     o.tokenizer = odd;
     refuse("{\"text\":\"a b\",\"completion_start_char\":1}", &o,
-           "d.jsonl: line 1: the tokenizer adds the special token 2 as token 1; 'completion_only_loss' takes only a BOS in front and an EOS "
+           "d.jsonl: line 1: the tokenizer adds the special token 2 as token 1; 'completion_only_loss' takes only a BOS in "
+           "front and an EOS "
            "at the end");
     no_eos = tokenizer_with(json_null(), "{}");
     o.tokenizer = no_eos;
@@ -293,7 +308,8 @@ static void completions_that_break_a_rule_are_refused(void **state)
     ag_tokenizer_free(&no_eos);
 }
 
-/* ---- lengths, threads, errors --------------------------------------------------------------------------------------------- */
+/* ---- lengths, threads, errors ---------------------------------------------------------------------------------------------
+ */
 
 static void long_rows_are_cut_and_counted(void **state)
 {
@@ -316,7 +332,8 @@ static void long_rows_are_cut_and_counted(void **state)
     o.chat = &c;
     o.assistant_only = true;
     refuse("{\"messages\":[{\"role\":\"user\",\"content\":\"wwwwwwwwwwww\"},{\"role\":\"assistant\",\"content\":\"b\"}]}", &o,
-           "d.jsonl: line 1: the row has 37 tokens, and none of the first 12, which 'max_seq_length' keeps, carries loss; raise the limit or "
+           "d.jsonl: line 1: the row has 37 tokens, and none of the first 12, which 'max_seq_length' keeps, carries loss; "
+           "raise the limit or "
            "shorten the row");
     ag_tokenizer_free(&t);
 }
@@ -344,7 +361,8 @@ static void a_tokenizer_of_another_model_is_refused(void **state)
     ag_examples_options o = options_for(t);
     o.n_vocab = 4;
     refuse("{\"text\":\"</s>\\u0021\"}", &o,
-           "d.jsonl: line 1: the tokenizer gives id 5, and the model has embeddings for ids below 4; the tokenizer belongs to another model");
+           "d.jsonl: line 1: the tokenizer gives id 5, and the model has embeddings for ids below 4; the tokenizer belongs to "
+           "another model");
     ag_tokenizer_free(&t);
 }
 
@@ -356,8 +374,10 @@ static void threads_change_neither_result_nor_error(void **state)
         ag_str_printf(&good, "{\"text\":\"row %d %.*s\"}\n", i, i % 37, "The quick brown fox jumps over the lazy dog");
         /* Of two wrong rows the second is found while the first's thread is long done, or not looked for at all. */
         int width = (i >= 448 && i < 480) || (i >= 512 && i < 575) ? 3000 : 1;
-        if (i == 480 || i == 575) ag_str_printf(&bad, "{\"text\":%d}\n", i);
-        else ag_str_printf(&bad, "{\"text\":\"row %0*d\"}\n", width, i);
+        if (i == 480 || i == 575)
+            ag_str_printf(&bad, "{\"text\":%d}\n", i);
+        else
+            ag_str_printf(&bad, "{\"text\":\"row %0*d\"}\n", width, i);
     }
     ag_tokenizer *t = tokenizer_of("bos");
     ag_examples *one = NULL;

@@ -110,7 +110,8 @@ static void instructions_are_written_out(void **state)
     check_text("{\"instruction\":\"Add\",\"input\":\"1 2\",\"output\":\"3\"}", &plain, AG_ROW_INSTRUCTION,
                "Instruction: Add\nInput: 1 2\nOutput: 3");
     check_text("{\"instruction\":\"Add\"}", &plain, AG_ROW_INSTRUCTION, "Instruction: Add\nOutput: ");
-    check_text("{\"instruction\":\"Add\",\"input\":\"\",\"output\":null}", &plain, AG_ROW_INSTRUCTION, "Instruction: Add\nOutput: ");
+    check_text("{\"instruction\":\"Add\",\"input\":\"\",\"output\":null}", &plain, AG_ROW_INSTRUCTION,
+               "Instruction: Add\nOutput: ");
     REFUSE("{\"instruction\":3}", plain, "'instruction' must be a string, found a number");
     REFUSE("{\"instruction\":\"a\",\"input\":[1]}", plain, "'input' must be a string, found a list");
     REFUSE("{\"instruction\":\"a\",\"output\":{\"b\":1}}", plain, "'output' must be a string, found an object");
@@ -141,7 +142,8 @@ static void wrong_rows_are_named_by_line_and_message(void **state)
     REFUSE("{\"text\":3}", plain, "'text' must be a string, found a number");
     REFUSE("{\"text\":null}", plain, "'text' must be a string, found null");
     REFUSE("{\"prompt\":\"a\",\"completion\":\"b\"}", plain,
-           "the row has none of the forms that are known: 'text' (a string), 'messages' (a list of role and content), or 'instruction' "
+           "the row has none of the forms that are known: 'text' (a string), 'messages' (a list of role and content), or "
+           "'instruction' "
            "with 'input' and 'output'");
     REFUSE("{\"text\":\"a\"}", body, "the row has no column 'body', which 'dataset_text_field' asks for");
     REFUSE("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", body,
@@ -155,16 +157,23 @@ static void wrong_rows_are_named_by_line_and_message(void **state)
     REFUSE("{\"messages\":[{\"role\":\"user\\u0000\",\"content\":\"a\"}]}", plain,
            "message 1: 'role' must be user, assistant, system or tool, found 'user'");
     REFUSE("{\"messages\":[{\"role\":\"user\"}]}", plain, "message 1 has no 'content'");
-    REFUSE("{\"messages\":[{\"role\":\"user\",\"content\":[\"a\"]}]}", plain, "message 1: 'content' must be a string, found a list");
-    REFUSE("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":\"x\"}", plain, "'tools' must be a list, found a string");
+    REFUSE("{\"messages\":[{\"role\":\"user\",\"content\":[\"a\"]}]}", plain,
+           "message 1: 'content' must be a string, found a list");
+    REFUSE("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":\"x\"}", plain,
+           "'tools' must be a list, found a string");
     REFUSE("{\"text\":\"a\"}", assistant, "'assistant_only_loss' needs rows with 'messages', and this row has none");
 }
 
 static void broken_json_names_the_line(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"{\"text\":\"a\"", "{\"text\":\"a\"} x", "{\"text\":\"\xff\"}", "{\"text\":\"a\",\"text\":\"b\"}",
-                                      "{\"text\":NaN}", "{\"text\":\"\\ud800\"}", "nothing"};
+    static const char *const bad[] = {"{\"text\":\"a\"",
+                                      "{\"text\":\"a\"} x",
+                                      "{\"text\":\"\xff\"}",
+                                      "{\"text\":\"a\",\"text\":\"b\"}",
+                                      "{\"text\":NaN}",
+                                      "{\"text\":\"\\ud800\"}",
+                                      "nothing"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char text[100];
         snprintf(text, sizeof text, "{\"text\":\"fine\"}\n\n%s\n", bad[i]);
@@ -201,21 +210,27 @@ static void completion_rows_need_a_boundary_inside_the_text(void **state)
     assert_int_equal(row.completion_start, 2);
     ag_row_clear(&row);
     ag_rows_close(&rows);
-    REFUSE("{\"text\":\"ab\"}", completion, "'completion_only_loss' needs 'completion_start_char' in every row, and it is missing here");
-    REFUSE("{\"text\":\"ab\",\"completion_start_char\":true}", completion, "'completion_start_char' must be an integer, found a boolean");
-    REFUSE("{\"text\":\"ab\",\"completion_start_char\":1.0}", completion, "'completion_start_char' must be an integer, found a number");
+    REFUSE("{\"text\":\"ab\"}", completion,
+           "'completion_only_loss' needs 'completion_start_char' in every row, and it is missing here");
+    REFUSE("{\"text\":\"ab\",\"completion_start_char\":true}", completion,
+           "'completion_start_char' must be an integer, found a boolean");
+    REFUSE("{\"text\":\"ab\",\"completion_start_char\":1.0}", completion,
+           "'completion_start_char' must be an integer, found a number");
     REFUSE("{\"text\":\"ab\",\"completion_start_char\":2}", completion,
            "'completion_start_char' must be from 0 to below 2, the code points of 'text', found 2");
     REFUSE("{\"text\":\"ab\",\"completion_start_char\":-1}", completion,
            "'completion_start_char' must be from 0 to below 2, the code points of 'text', found -1");
     REFUSE("{\"text\":\"\xc3\xa9\",\"completion_start_char\":1}", completion,
            "'completion_start_char' must be from 0 to below 1, the code points of 'text', found 1");
-    REFUSE("{\"text\":\"a \xe3\x80\x80\\n\",\"completion_start_char\":1}", completion, "the completion (from code point 1 on) is blank");
+    REFUSE("{\"text\":\"a \xe3\x80\x80\\n\",\"completion_start_char\":1}", completion,
+           "the completion (from code point 1 on) is blank");
     REFUSE("{\"text\":\"ab\",\"completion_start_char\":1,\"labels\":[]}", completion,
-           "the column 'labels' is reserved: with 'completion_only_loss' the loss follows from 'completion_start_char' alone; remove the "
+           "the column 'labels' is reserved: with 'completion_only_loss' the loss follows from 'completion_start_char' alone; "
+           "remove the "
            "column");
     REFUSE("{\"text\":\"ab\",\"completion_start_char\":1,\"seq_lengths\":1}", completion,
-           "the column 'seq_lengths' is reserved: with 'completion_only_loss' the loss follows from 'completion_start_char' alone; remove "
+           "the column 'seq_lengths' is reserved: with 'completion_only_loss' the loss follows from 'completion_start_char' "
+           "alone; remove "
            "the column");
     REFUSE("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"completion_start_char\":1}", completion,
            "'completion_only_loss' needs rows with 'text' and 'completion_start_char', and this row has no 'text'");

@@ -14,8 +14,11 @@ static ag_sampler *create(const ag_sampler_plan *plan)
 
 static ag_sampler *of_case(const json_t *c)
 {
-    return create(&(ag_sampler_plan){.n_rows = int_of(c, "n"), .batch_size = int_of(c, "batch"), .accumulation = int_of(c, "accumulation"),
-                                     .n_epochs = int_of(c, "epochs"), .max_steps = int_of(c, "max_steps"),
+    return create(&(ag_sampler_plan){.n_rows = int_of(c, "n"),
+                                     .batch_size = int_of(c, "batch"),
+                                     .accumulation = int_of(c, "accumulation"),
+                                     .n_epochs = int_of(c, "epochs"),
+                                     .max_steps = int_of(c, "max_steps"),
                                      .seed = (uint64_t)int_of(c, "seed")});
 }
 
@@ -45,7 +48,8 @@ static void order_and_steps_are_those_of_the_trainer(void **state)
         for (int64_t step = 0; step < s->n_steps; step++) {
             check_step(s, step, json_array_get(steps, (size_t)step));
             double got = ag_sampler_at(s, step + 1).epochs, want = json_number_value(json_array_get(epochs, (size_t)step));
-            if (fabs(got - want) > 1e-12) fail_msg("case %zu: after step %lld epoch %.17g, want %.17g", i, (long long)step + 1, got, want);
+            if (fabs(got - want) > 1e-12)
+                fail_msg("case %zu: after step %lld epoch %.17g, want %.17g", i, (long long)step + 1, got, want);
         }
         ag_sampler_free(&s);
     }
@@ -73,7 +77,8 @@ static void a_resumed_run_sees_the_same_rows(void **state)
 static void a_position_says_how_far_a_run_is(void **state)
 {
     (void)state;
-    ag_sampler *s = create(&(ag_sampler_plan){.n_rows = 14, .batch_size = 2, .accumulation = 2, .n_epochs = 2, .max_steps = -1, .seed = 42});
+    ag_sampler *s = create(
+        &(ag_sampler_plan){.n_rows = 14, .batch_size = 2, .accumulation = 2, .n_epochs = 2, .max_steps = -1, .seed = 42});
     assert_int_equal(s->steps_per_epoch, 4);
     assert_int_equal(s->n_steps, 8);
     ag_sampler_position at = ag_sampler_at(s, 6);
@@ -90,7 +95,8 @@ static void a_position_says_how_far_a_run_is(void **state)
 static void evaluation_goes_in_the_order_of_the_file(void **state)
 {
     (void)state;
-    ag_sampler *s = create(&(ag_sampler_plan){.n_rows = 5, .batch_size = 2, .accumulation = 1, .n_epochs = 1, .in_order = true});
+    ag_sampler *s =
+        create(&(ag_sampler_plan){.n_rows = 5, .batch_size = 2, .accumulation = 1, .n_epochs = 1, .in_order = true});
     assert_int_equal(s->n_steps, 3);
     for (int64_t step = 0, row = 0; step < 3; step++) {
         ag_row_span span = ag_sampler_micro(s, step, 0);
@@ -114,10 +120,8 @@ static void steps_beyond_counting_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(order_and_steps_are_those_of_the_trainer),
-        cmocka_unit_test(a_resumed_run_sees_the_same_rows),
-        cmocka_unit_test(a_position_says_how_far_a_run_is),
-        cmocka_unit_test(evaluation_goes_in_the_order_of_the_file),
+        cmocka_unit_test(order_and_steps_are_those_of_the_trainer), cmocka_unit_test(a_resumed_run_sees_the_same_rows),
+        cmocka_unit_test(a_position_says_how_far_a_run_is),         cmocka_unit_test(evaluation_goes_in_the_order_of_the_file),
         cmocka_unit_test(steps_beyond_counting_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

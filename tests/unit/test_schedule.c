@@ -14,7 +14,8 @@ static void rates_are_those_of_transformers_to_the_bit(void **state)
     json_array_foreach(cases, i, c)
     {
         const char *kind = json_string_value(json_object_get(c, "kind"));
-        ag_train_config config = {.learning_rate = json_number_value(json_object_get(c, "peak")), .warmup_steps = int_of(c, "warmup")};
+        ag_train_config config = {.learning_rate = json_number_value(json_object_get(c, "peak")),
+                                  .warmup_steps = int_of(c, "warmup")};
         for (int k = 0; k < 4; k++)
             if (strcmp(kinds[k], kind) == 0) config.lr_scheduler_type = (ag_lr_schedule)k;
         ag_schedule s = ag_schedule_plan(&config, int_of(c, "steps"));
@@ -25,7 +26,8 @@ static void rates_are_those_of_transformers_to_the_bit(void **state)
             double got = ag_schedule_rate(&s, (int64_t)step), want = json_number_value(rate);
             /* cos may differ in its last bit between C libraries */
             double tolerance = config.lr_scheduler_type == AG_LR_SCHEDULE_COSINE ? 1e-15 * config.learning_rate : 0;
-            if (!(fabs(got - want) <= tolerance)) fail_msg("%s, case %zu, step %zu: %.17g, want %.17g", kind, i, step, got, want);
+            if (!(fabs(got - want) <= tolerance))
+                fail_msg("%s, case %zu, step %zu: %.17g, want %.17g", kind, i, step, got, want);
             n_rates++;
         }
     }

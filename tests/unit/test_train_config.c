@@ -57,12 +57,14 @@ static void the_defaults_are_those_of_the_specification(void **state)
     (void)state;
     ag_train_config *c = parse(NEEDED);
     char *json = to_json(c);
-    assert_string_equal(json,
+    assert_string_equal(
+        json,
         "{\"model_id\":\"some/model\",\"revision\":null,\"trust_remote_code\":false,\"dataset_path\":\"rows.jsonl\","
         "\"dataset_text_field\":\"text\",\"output_dir\":\"adapters\",\"run_name\":\"run\","
         "\"quantization\":{\"load_in_4bit\":true,\"bnb_4bit_quant_type\":\"nf4\",\"bnb_4bit_compute_dtype\":\"bfloat16\","
         "\"bnb_4bit_use_double_quant\":true},"
-        "\"training\":{\"max_seq_length\":2048,\"batch_size\":1,\"gradient_accumulation_steps\":8,\"gradient_checkpointing\":true,"
+        "\"training\":{\"max_seq_length\":2048,\"batch_size\":1,\"gradient_accumulation_steps\":8,\"gradient_checkpointing\":"
+        "true,"
         "\"learning_rate\":0.0002,\"num_train_epochs\":1,\"max_steps\":-1,\"lr_scheduler_type\":\"linear\",\"warmup_steps\":0,"
         "\"warmup_ratio\":0.0,\"weight_decay\":0.0,\"adam_beta1\":0.9,\"adam_beta2\":0.999,\"adam_epsilon\":1e-08,"
         "\"max_grad_norm\":1.0,\"optim\":\"adamw_torch\",\"bf16\":true,\"seed\":42,\"packing\":false,"
@@ -86,26 +88,25 @@ static void the_defaults_are_those_of_the_specification(void **state)
 static void every_kind_of_value_is_read(void **state)
 {
     (void)state;
-    ag_train_config *c = parse(
-        "# a comment\n"
-        "model_id: \"a b\"   # with a comment\n"
-        "dataset_path: '../data/x.jsonl'\n"
-        "run_name: 2024\n"
-        "learning_rate: 1e-4\n"
-        "adam_epsilon: .5e-3\n"
-        "warmup_ratio: +0.1\n"
-        "lora_dropout: 0\n"
-        "packing: yes\n"
-        "bf16: Off\n"
-        "max_steps: -1\n"
-        "save_total_limit: null\n"
-        "target_modules: [q_proj, \"o_proj\",\n  up_proj]\n"
-        "target_modules_mode: explicit\n"
-        "lr_scheduler_type: constant_with_warmup\n"
-        "use_dora: false\n"
-        "rank_pattern: {}\n"
-        "modules_to_save: []\n"
-        "telemetry:\n  run_id: abc\n  profile_window:\n    phase: ' train '\n    end_step: 7\n");
+    ag_train_config *c = parse("# a comment\n"
+                               "model_id: \"a b\"   # with a comment\n"
+                               "dataset_path: '../data/x.jsonl'\n"
+                               "run_name: 2024\n"
+                               "learning_rate: 1e-4\n"
+                               "adam_epsilon: .5e-3\n"
+                               "warmup_ratio: +0.1\n"
+                               "lora_dropout: 0\n"
+                               "packing: yes\n"
+                               "bf16: Off\n"
+                               "max_steps: -1\n"
+                               "save_total_limit: null\n"
+                               "target_modules: [q_proj, \"o_proj\",\n  up_proj]\n"
+                               "target_modules_mode: explicit\n"
+                               "lr_scheduler_type: constant_with_warmup\n"
+                               "use_dora: false\n"
+                               "rank_pattern: {}\n"
+                               "modules_to_save: []\n"
+                               "telemetry:\n  run_id: abc\n  profile_window:\n    phase: ' train '\n    end_step: 7\n");
     assert_string_equal(c->model_id, "a b");
     assert_string_equal(c->dataset_path, "../data/x.jsonl");
     assert_string_equal(c->run_name, "2024");
@@ -149,8 +150,8 @@ static void misspelt_keys_are_refused_with_the_nearest_one(void **state)
     refuse(NEEDED "lerning_rate: 1e-4\n", "c.yaml:3: unknown key 'lerning_rate'; did you mean 'learning_rate'?");
     refuse(NEEDED "xyzzy: 1\n", "c.yaml:3: unknown key 'xyzzy'; docs/configuration.md lists the known ones");
     refuse(NEEDED "telemetry:\n  runid: x\n", "c.yaml:4: unknown key 'telemetry.runid'; did you mean 'telemetry.run_id'?");
-    refuse(NEEDED "optim: adamw_tourch\n",
-           "c.yaml:3: 'optim' must be 'adamw_torch' or 'adamw_8bit', found the string 'adamw_tourch'; did you mean 'adamw_torch'?");
+    refuse(NEEDED "optim: adamw_tourch\n", "c.yaml:3: 'optim' must be 'adamw_torch' or 'adamw_8bit', found the string "
+                                           "'adamw_tourch'; did you mean 'adamw_torch'?");
 }
 
 static void wrong_types_and_bounds_are_refused(void **state)
@@ -176,14 +177,17 @@ static void wrong_types_and_bounds_are_refused(void **state)
     refuse(NEEDED "run_name: ' '\n", "c.yaml:3: 'run_name' is empty; give it a value or leave the key out");
     refuse(NEEDED "target_modules: all-linear\n",
            "c.yaml:3: 'target_modules' must be a list of strings, such as [q_proj, v_proj], found the string 'all-linear'");
-    refuse(NEEDED "target_modules: [[a]]\n", "c.yaml:3: 'target_modules' must be a list of strings, found something nested in it");
+    refuse(NEEDED "target_modules: [[a]]\n",
+           "c.yaml:3: 'target_modules' must be a list of strings, found something nested in it");
     refuse(NEEDED "seed: {a: 1}\n", "c.yaml:3: 'seed' must be one value, found a mapping");
-    refuse(NEEDED "bnb_4bit_compute_dtype: float16\n",
-           "c.yaml:3: 'bnb_4bit_compute_dtype' must be 'bfloat16' or 'float32', found the string 'float16'; did you mean 'bfloat16'?");
-    refuse(NEEDED "max_shard_size: 4 GB\n", "c.yaml: 'max_shard_size': a size must be a whole number above 0 with KB, MB, GB, TB, KiB, "
-                                            "MiB, GiB, TiB or nothing behind it, found '4 GB'");
+    refuse(NEEDED "bnb_4bit_compute_dtype: float16\n", "c.yaml:3: 'bnb_4bit_compute_dtype' must be 'bfloat16' or 'float32', "
+                                                       "found the string 'float16'; did you mean 'bfloat16'?");
+    refuse(NEEDED "max_shard_size: 4 GB\n",
+           "c.yaml: 'max_shard_size': a size must be a whole number above 0 with KB, MB, GB, TB, KiB, "
+           "MiB, GiB, TiB or nothing behind it, found '4 GB'");
     refuse(NEEDED "max_steps: 0\n", "c.yaml: 'max_steps' must be -1 (the epochs decide) or at least 1, found 0");
-    refuse(NEEDED "run_name: a/b\n", "c.yaml: 'run_name' must be one path component, found 'a/b'; set the folder with 'output_dir'");
+    refuse(NEEDED "run_name: a/b\n",
+           "c.yaml: 'run_name' must be one path component, found 'a/b'; set the folder with 'output_dir'");
 }
 
 static void files_that_are_no_plain_mapping_are_refused(void **state)
@@ -217,19 +221,26 @@ static void required_keys_are_missed(void **state)
 static void what_is_not_supported_is_refused_by_name(void **state)
 {
     (void)state;
-    static const char *const keys[] = {"use_dora: true", "modules_to_save: [lm_head]", "rank_pattern: {q_proj: 8}",
-                                       "alpha_pattern: {q_proj: 8}", "layers_to_transform: [0, 1]", "layers_to_transform: 3",
-                                       "loraplus_lr_ratio: 16.0", "neftune_noise_alpha: 5"};
+    static const char *const keys[] = {"use_dora: true",
+                                       "modules_to_save: [lm_head]",
+                                       "rank_pattern: {q_proj: 8}",
+                                       "alpha_pattern: {q_proj: 8}",
+                                       "layers_to_transform: [0, 1]",
+                                       "layers_to_transform: 3",
+                                       "loraplus_lr_ratio: 16.0",
+                                       "neftune_noise_alpha: 5"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         char yaml[200], sentence[200];
         snprintf(yaml, sizeof yaml, NEEDED "%s\n", keys[i]);
         assert_null(parse_sets(yaml, NULL, 0));
         assert_int_equal(err.code, AG_E_UNSUPPORTED);
-        snprintf(sentence, sizeof sentence, "c.yaml:3: '%.*s' is not supported by this version of agoge; leave it out or set it to %s",
+        snprintf(sentence, sizeof sentence,
+                 "c.yaml:3: '%.*s' is not supported by this version of agoge; leave it out or set it to %s",
                  (int)strcspn(keys[i], ":"), keys[i], i == 0 ? "false" : "null");
         assert_string_equal(err.text, sentence);
     }
-    refuse(NEEDED "optim: adamw_8bit\n", "c.yaml: 'optim: adamw_8bit' is not supported by this version of agoge; use adamw_torch");
+    refuse(NEEDED "optim: adamw_8bit\n",
+           "c.yaml: 'optim: adamw_8bit' is not supported by this version of agoge; use adamw_torch");
     refuse(NEEDED "trust_remote_code: true\n",
            "c.yaml: 'trust_remote_code' is true, but agoge runs no code that comes with a model; set it to false");
     refuse(NEEDED "save_safetensors: false\n",
@@ -242,7 +253,8 @@ static void keys_that_contradict_each_other_are_refused(void **state)
 {
     (void)state;
     refuse(NEEDED "completion_only_loss: true\nassistant_only_loss: true\n",
-           "c.yaml: 'completion_only_loss' and 'assistant_only_loss' are both true; choose one: the first is for 'text' rows, the second "
+           "c.yaml: 'completion_only_loss' and 'assistant_only_loss' are both true; choose one: the first is for 'text' rows, "
+           "the second "
            "for 'messages' rows");
     refuse(NEEDED "completion_only_loss: true\ndataset_text_field: body\n",
            "c.yaml: 'completion_only_loss' needs 'dataset_text_field: text', found 'body'");
@@ -264,8 +276,9 @@ static void set_replaces_one_key_and_is_recorded(void **state)
     ag_str text = {0};
     ag_json_writer w = {.out = &text, .indent = -1};
     ag_train_config_write_overrides(c, &w, NULL);
-    assert_string_equal(text.text, "[{\"key\":\"learning_rate\",\"value\":\"5e-5\"},{\"key\":\"target_modules\",\"value\":\"[k_proj]\"},"
-                                   "{\"key\":\"telemetry.run_id\",\"value\":\"r=1\"},{\"key\":\"revision\",\"value\":\"\"}]");
+    assert_string_equal(text.text,
+                        "[{\"key\":\"learning_rate\",\"value\":\"5e-5\"},{\"key\":\"target_modules\",\"value\":\"[k_proj]\"},"
+                        "{\"key\":\"telemetry.run_id\",\"value\":\"r=1\"},{\"key\":\"revision\",\"value\":\"\"}]");
     ag_str_free(&text);
     ag_train_config_free(&c);
 
@@ -274,7 +287,8 @@ static void set_replaces_one_key_and_is_recorded(void **state)
     refuse_set("learning_rate", "--set takes key=value, such as --set learning_rate=1e-4; found 'learning_rate'");
     refuse_set("seed=x", "--set seed: 'seed' must be an integer, found the string 'x'");
     refuse_set("model_id=a: b", "--set model_id: 'model_id' must be one value, found a mapping");
-    refuse_set("run_name=x\nseed: 3", "--set run_name: not valid YAML: mapping values are not allowed in this context (column 5)");
+    refuse_set("run_name=x\nseed: 3",
+               "--set run_name: not valid YAML: mapping values are not allowed in this context (column 5)");
     const char *twice[] = {"seed=1", "seed=2"};
     assert_null(parse_sets(NEEDED, twice, 2));
     assert_string_equal(err.text, "--set seed is given twice; say which value is meant");
@@ -425,7 +439,8 @@ static void add_table(ag_str *out)
                           *section ? section : "top level");
         }
         ag_str_printf(out, "| `%s` | %s | %s%s%s | %s | %s |\n", info[i].key, info[i].type, *info[i].fallback ? "`" : "",
-                      *info[i].fallback ? info[i].fallback : "required", *info[i].fallback ? "`" : "", info[i].allowed, info[i].help);
+                      *info[i].fallback ? info[i].fallback : "required", *info[i].fallback ? "`" : "", info[i].allowed,
+                      info[i].help);
     }
     ag_str_add(out, "\n");
 }
