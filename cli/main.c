@@ -6,6 +6,7 @@
 #include "cli/terminal.h"
 #include "ops/cpu_level.h"
 
+#include "base/fs.h"
 #include "base/str.h"
 
 #include <jansson.h>
@@ -70,6 +71,7 @@ int main(int argc, char **argv)
     spin_briefly(argv);
     signal(SIGPIPE, SIG_IGN); /* a reader that went away is a failed write, not a silent death */
     cli_log_to_stderr();
+    ag_path_set_home(getenv("HOME"));
     if (argc < 2) {
         help();
         return 2;
