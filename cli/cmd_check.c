@@ -1,6 +1,6 @@
 /* agoge check: what this machine can do, and what is missing. */
 #include "cli/commands.h"
-#include "cli/runtime.h"
+#include "cli/session.h"
 #include "cli/terminal.h"
 
 #include "base/clock.h"
@@ -11,9 +11,25 @@
 
 typedef struct {
     cli_format_options format;
+    const char *model;
 } options;
 
-static const cli_option table[] = {CLI_FORMAT(options, format), CLI_END};
+static const cli_option table[] = {
+    CLI_STRING("model", options, model, "MODEL", "look at every weight of this model, too: are they numbers, are all there", 0),
+    CLI_FORMAT(options, format),
+    CLI_END,
+};
+
+static ag_status check_model(const char *path, ag_err *err)
+{
+    ag_model *model;
+    AG_TRY(cli_check_model(path, err));
+    AG_TRY(ag_model_open(&model, path, &(ag_model_options){.check_finite = true, .n_threads = ag_physical_cores()}, err));
+    fprintf(stderr, "%s: %s, %.1f M parameters, every weight is a finite number\n", path, model->d.architecture,
+            (double)ag_description_parameters(&model->d) * 1e-6);
+    ag_model_close(&model);
+    return AG_OK;
+}
 
 static int run(int argc, char **argv)
 {
@@ -21,6 +37,7 @@ static int run(int argc, char **argv)
     CLI_PARSE(&cli_check, &o, argc, argv);
     uint64_t disk = 0;
     ag_err err;
+    if (o.model && check_model(o.model, &err)) return cli_fail(&err);
     if (ag_disk_free(&disk, ".", &err)) disk = 0;
 
     ag_str out = {0};

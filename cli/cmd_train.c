@@ -12,6 +12,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -124,12 +125,20 @@ static ag_status train(const options *o, bool quantize, ag_run_result *result, a
     if (o->profile_window)
         return ag_fail(err, AG_E_UNSUPPORTED, "--profile-window is not there in this version; leave it out");
     AG_TRY(cli_backend(&backend, &o->compute, err));
-    const char *sets[CLI_LIST_MAX + 1];
+    const char *sets[CLI_LIST_MAX + 2];
+    ag_str run_id = {0};
     int n_sets = 0;
     for (; n_sets < o->sets.n; n_sets++) sets[n_sets] = o->sets.items[n_sets];
     if (!quantize) sets[n_sets++] = "load_in_4bit=false";
-    AG_TRY(ag_train_config_load(&config, o->config, sets, (size_t)n_sets, err));
-    ag_status status = cli_check_model(config->model_id, err);
+    const char *id = o->run_id ? o->run_id : getenv("AGOGE_RUN_ID");
+    if (id && *id) {
+        ag_str_printf(&run_id, "telemetry.run_id=%s", id);
+        sets[n_sets++] = run_id.text;
+    }
+    ag_status status = ag_train_config_load(&config, o->config, sets, (size_t)n_sets, err);
+    ag_str_free(&run_id);
+    AG_TRY(status);
+    status = cli_check_model(config->model_id, err);
     if (!status) status = ag_train_job_open(&job, config, &backend, &(ag_train_job_options){0}, err);
     if (!status) {
         catch_signals();

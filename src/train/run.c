@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "train/checkpoint.h"
 #include "train/manifest.h"
+#include "train/markers.h"
 #include "train/metrics.h"
 #include "train/step.h"
 
@@ -23,6 +24,7 @@ typedef struct {
     ag_run_state state;
     ag_progress progress;
     ag_metrics *metrics;
+    ag_markers *markers;
     ag_decoder_batch *micro;  /* of one step; their arrays below */
     ag_batch *batches;
     int64_t n_batches;
@@ -122,12 +124,19 @@ ag_status ag_run_evaluate(ag_decoder *decoder, ag_job_data *data, double *loss, 
     return status;
 }
 
+static void mark(run *r, const char *event, const char *phase, const double *loss)
+{
+    ag_markers_write(r->markers, &(ag_marker){.event = event, .phase = phase, .step = r->progress.step, .n_tokens = r->n_tokens,
+                                              .n_examples = -1, .has_loss = loss != NULL, .loss = loss ? *loss : 0});
+}
+
 static ag_status evaluate_now(run *r, ag_err *err)
 {
     double loss;
     int64_t n;
     AG_TRY(evaluate(r->decoder, &r->job->eval, r->nll, &loss, &n, err));
     r->result->eval_loss = loss;
+    mark(r, "eval_log", "eval", &loss);
     AG_TRY(ag_metrics_eval(r->metrics, r->progress.step, loss, n, err));
     if (r->events->on_eval) r->events->on_eval(r->events->user, r->progress.step, loss, n);
     return AG_OK;
@@ -146,6 +155,7 @@ static ag_status take_step(run *r, ag_err *err)
     ag_sampler *s = r->job->train.sampler;
     const int64_t step = r->progress.step, n_micro = ag_sampler_n_micro(s, step);
     const double lr = ag_schedule_rate(&r->job->schedule, step);
+    mark(r, "step_begin", "train", NULL);
     const uint64_t start = ag_clock_ns();
     for (int64_t m = 0; m < n_micro; m++) {
         ag_batch_fill(&r->batches[m], ag_sampler_micro(s, step, m));
@@ -172,6 +182,7 @@ static ag_status take_step(run *r, ag_err *err)
     AG_TRY(ag_metrics_step(r->metrics, &(ag_step_metrics){
         .step = told.step, .loss = told.loss, .lr = lr, .grad_norm = told.grad_norm, .n_tokens = told.n_tokens,
         .n_targets = told.n_targets, .tok_s = told.tok_s, .ms = (double)ns * 1e-6}, err));
+    mark(r, "step_end", "train", &done.loss);
     if (r->events->on_step) r->events->on_step(r->events->user, &told);
     return AG_OK;
 }
@@ -179,6 +190,7 @@ static ag_status take_step(run *r, ag_err *err)
 static ag_status save_checkpoint(run *r, ag_err *err)
 {
     AG_TRY(ag_checkpoint_save(&r->state, r->progress, r->run_dir, err));
+    mark(r, "checkpoint_complete", "checkpoint", NULL);
     if (r->events->on_checkpoint)
         r->events->on_checkpoint(r->events->user, r->progress.step,
                                  ag_arena_printf(&r->arena, "%s/checkpoint-%lld", r->run_dir, (long long)r->progress.step));
@@ -200,6 +212,7 @@ static ag_status steps(run *r, ag_err *err)
 {
     const ag_train_config *c = r->job->config;
     const int64_t n_steps = r->job->train.sampler->n_steps;
+    mark(r, "train_start", "train", NULL);
     while (r->progress.step < n_steps) {
         AG_TRY(take_step(r, err));
         const int64_t step = r->progress.step;
@@ -208,6 +221,7 @@ static ag_status steps(run *r, ag_err *err)
         if (signal) return stopped(r, signal, err);
         if (step == n_steps || (c->save_steps > 0 && step % c->save_steps == 0)) AG_TRY(save_checkpoint(r, err));
     }
+    mark(r, "train_end", "train", NULL);
     return AG_OK;
 }
 
@@ -255,6 +269,7 @@ static ag_status begin(run *r, ag_err *err)
         return ag_fail(err, AG_E_CONFIG, "%s: has %lld steps behind it, the config asks for %lld; raise num_train_epochs or max_steps",
                        resume, (long long)r->progress.step, (long long)r->job->train.sampler->n_steps);
     AG_TRY(ag_metrics_open(&r->metrics, c->logging_dir, r->progress.step, err));
+    r->markers = ag_markers_open(r->job);
     if (c->completion_only_loss)
         AG_TRY(ag_examples_write_evidence(r->job->train.examples, c->max_seq_length,
                                           ag_path_join(&r->arena, r->run_dir, "completion_preprocessing.json"), err));
@@ -272,6 +287,7 @@ static ag_status finish(run *r, ag_err *err)
 static void end(run *r)
 {
     ag_metrics_close(&r->metrics);
+    ag_markers_close(&r->markers);
     ag_decoder_free(&r->decoder);
     for (int64_t i = 0; i < r->n_batches; i++) ag_batch_deinit(&r->batches[i]);
     ag_pages_free(r->block, r->block_bytes);
@@ -287,6 +303,7 @@ ag_status ag_run(const ag_train_job *job, const ag_run_events *events, const vol
     ag_status status = begin(&r, err);
     if (!status) status = steps(&r, err);
     if (!status) status = finish(&r, err);
+    if (status) mark(&r, "run_failed", "failed", NULL);
     result->n_steps = r.progress.step;
     result->tok_s = r.train_ns > 0 ? (double)r.n_tokens * 1e9 / (double)r.train_ns : 0;
     end(&r);

@@ -1,0 +1,84 @@
+/* A training step allocates nothing: every allocation of the process is counted while steps run. Not under sanitizers, which bring an
+ * allocator of their own: there this test skips, and says so. */
+#define _GNU_SOURCE
+#include "support/op_check.h"
+#include "support/tiny_model.h"
+
+#include "train/step.h"
+
+#include <stdatomic.h>
+
+static atomic_long n_allocations;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
+static const bool is_counting = false;
+#else
+static const bool is_counting = true;
+
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *p, size_t n);
+void *__libc_memalign(size_t align, size_t n);
+__attribute__((visibility("default"))) void *malloc(size_t n)
+{
+    n_allocations++;
+    return __libc_malloc(n);
+}
+__attribute__((visibility("default"))) void *calloc(size_t n, size_t size)
+{
+    n_allocations++;
+    return __libc_calloc(n, size);
+}
+__attribute__((visibility("default"))) void *realloc(void *p, size_t n)
+{
+    n_allocations++;
+    return __libc_realloc(p, n);
+}
+__attribute__((visibility("default"))) void *aligned_alloc(size_t align, size_t n)
+{
+    n_allocations++;
+    return __libc_memalign(align, n);
+}
+#endif
+
+static void a_step_allocates_nothing(void **state)
+{
+    (void)state;
+    enum { T = 12 };
+    static const int32_t ids[T] = {3, 14, 15, 9, 26, 5, 35, 8, 9, 7, 50, 1}, positions[T] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},
+                         targets[T] = {14, 15, 9, 26, 5, 35, 8, 9, 7, 50, 1, -1};
+    static const ag_attention_span span = {0, T, 0, T};
+    const ag_decoder_batch batch = {T, ids, positions, targets, &span, 1};
+    if (!is_counting) skip();
+    for (int compute = AG_COMPUTE_F32; compute <= AG_COMPUTE_BF16; compute++)
+        for (int recompute = 0; recompute < 2; recompute++) {
+            ag_err err;
+            tiny_model tiny = tiny_model_create(1, 2, 4);
+            ag_backend be = check_backend(ag_cpu_best_level(), 2);
+            ag_decoder *dec;
+            assert_int_equal(AG_OK, ag_decoder_create(&dec, &(ag_decoder_options){
+                .model = &tiny.model, .backend = &be, .lora = tiny.lora, .compute = (ag_compute)compute, .train = true,
+                .recompute = recompute, .dropout = 0.1f, .max_tokens = T, .max_positions = T}, &err));
+            float *m = calloc((size_t)tiny.n_params, sizeof *m), *v = calloc((size_t)tiny.n_params, sizeof *v);
+            const ag_stepper stepper = {.decoder = dec, .backend = &be, .params = tiny.params, .grads = tiny.grads, .exp_avg = m,
+                                        .exp_avg_sq = v, .n_params = tiny.n_params, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8,
+                                        .max_grad_norm = 1};
+            ag_step_result result;
+            assert_int_equal(AG_OK, ag_train_step(&stepper, &batch, 1, 1, 1e-3, 0, &result, &err)); /* OpenMP makes its threads */
+            const long before = n_allocations;
+            assert_true(before > 0); /* the counter counts */
+            for (int step = 2; step < 5; step++)
+                assert_int_equal(AG_OK, ag_train_step(&stepper, &batch, 1, step, 1e-3, (uint64_t)step, &result, &err));
+            assert_int_equal(n_allocations - before, 0);
+            free(m);
+            free(v);
+            ag_decoder_free(&dec);
+            tiny_model_free(&tiny);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_step_allocates_nothing)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
