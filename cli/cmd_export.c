@@ -20,7 +20,7 @@
 
 typedef struct {
     const char *out_dir, *out, *run_dir, *adapter, *base, *type, *max_shard_size, *name;
-    bool save_safetensors, allow_unsafe, allow_unsealed, trust_remote_code, load_in_4bit;
+    bool save_safetensors, allow_unsafe, allow_unsealed, trust_remote_code, load_in_4bit, lora_only;
     cli_compute_options compute;
     cli_format_options format;
 } options;
@@ -250,6 +250,15 @@ static ag_status merge_adapter(job *j, const options *o, ag_err *err)
 }
 
 /* ---- GGUF ------------------------------------------------------------------------------------------------------------------------ */
+static ag_status export_lora(const job *j, const options *o, const char *out, ag_weight_type type, ag_err *err)
+{
+    ag_export_report report;
+    if (!j->peft) return ag_fail(err, AG_E_USAGE, "--lora-only needs an adapter: give --run-dir or --adapter");
+    AG_TRY(ag_export_gguf_lora(out, type, &j->peft->adapter, &j->model->d, o->name ? o->name : ag_path_base(j->adapter), &report, err));
+    print_result(j, o, o->out, ag_weight_type_name(type), &report);
+    return AG_OK;
+}
+
 static ag_status export_gguf(job *j, const options *o, ag_err *err)
 {
     ag_weight_type type;
@@ -265,6 +274,7 @@ static ag_status export_gguf(job *j, const options *o, ag_err *err)
     AG_TRY(open_models(j, o, err));
     const ag_export_options e = export_options(j, o);
     AG_TRY(ag_make_dirs(ag_path_dir(&j->arena, out), err));
+    if (o->lora_only) return export_lora(j, o, out, type, err);
     AG_TRY(ag_export_gguf(out, type, &e, &report, err));
     print_result(j, o, o->out, ag_weight_type_name(type), &report);
     return AG_OK;
@@ -314,6 +324,7 @@ static const cli_option gguf_table[] = {
     CLI_STRING("run-dir", options, run_dir, "DIR", "a run: its adapter, else that of its highest checkpoint", 0),
     CLI_STRING("adapter", options, adapter, "DIR", "an adapter in PEFT's layout", 0),
     CLI_STRING("model", options, base, "MODEL", "the base (default: the one that the adapter names); alone: exported as it is", 0),
+    CLI_FLAG("lora-only", options, lora_only, "the adapter alone, as llama.cpp's --lora takes it (f16 or f32)"),
     CLI_STRING("name", options, name, "NAME", "general.name of the file (default: the base's folder)", 0),
     SHARED_OPTIONS,
 };

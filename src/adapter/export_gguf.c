@@ -1,10 +1,7 @@
 #include "adapter/export_gguf.h"
 
 #include "adapter/export_gguf_metadata.h"
-#include "model/description_gguf.h"
 
-#include <math.h>
-#include <string.h>
 
 static uint32_t ggml_type(ag_weight_type type)
 {
@@ -71,8 +68,7 @@ static void tell_tensors(job *j)
 static ag_status write_all(job *j, const char *path, ag_err *err)
 {
     const ag_description *d = &j->options->base->d;
-    /* Mistral is a Llama in a GGUF file. */
-    const int in_pairs = ag_gguf_rope_in_pairs(d) || strcmp(d->model_type, "mistral") == 0 ? (int)d->D : 0;
+    const int in_pairs = ag_export_gguf_rope_pairs(d);
     AG_TRY(ag_export_gguf_metadata(&j->writer, j->type, j->options, &j->arena, err));
     ag_export_tensors(&j->tensors, &j->n, j->options, &j->arena);
     tell_tensors(j);

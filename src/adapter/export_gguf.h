@@ -9,10 +9,17 @@
 #ifndef AG_EXPORT_GGUF_H
 #define AG_EXPORT_GGUF_H
 
+#include "adapter/adapter.h"
 #include "adapter/export_tensors.h"
 
 /* AG_E_UNSUPPORTED: another type, or a model or tokenizer that llama.cpp's format cannot describe. */
 AG_MUST_USE ag_status ag_export_gguf(const char *path, ag_weight_type type, const ag_export_options *options, ag_export_report *report,
                                      ag_err *err);
+
+/* The adapter alone, as llama.cpp's --lora takes it: <tensor>.lora_a [R,K] and .lora_b [N,R] in f32 or f16, rows of q's and k's B in
+ * the order of the base's own rows. d is the base's description; the report counts tensors and bytes. Its alpha is scale·R, because
+ * llama.cpp knows no other scale than alpha/R. */
+AG_MUST_USE ag_status ag_export_gguf_lora(const char *path, ag_weight_type type, const ag_adapter *adapter, const ag_description *d,
+                                          const char *name, ag_export_report *report, ag_err *err);
 
 #endif

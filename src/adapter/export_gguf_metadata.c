@@ -4,6 +4,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "data/model_text.h"
+#include "model/description_gguf.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,8 +48,11 @@ static ag_status carry_over(ag_gguf_writer *w, ag_weight_type type, const ag_exp
 }
 
 /* ---- from a Hugging Face folder ----------------------------------------------------------------------------------------------- */
-/* Mistral is a Llama to llama.cpp. */
-static const char *architecture_of(const ag_description *d) { return strcmp(d->model_type, "mistral") == 0 ? "llama" : d->model_type; }
+static bool is_mistral(const ag_description *d) { return strcmp(d->model_type, "mistral") == 0; }
+
+const char *ag_export_gguf_architecture(const ag_description *d) { return is_mistral(d) ? "llama" : d->model_type; }
+
+int ag_export_gguf_rope_pairs(const ag_description *d) { return is_mistral(d) || ag_gguf_rope_in_pairs(d) ? (int)d->D : 0; }
 
 typedef struct {
     char text[128];
@@ -56,7 +60,7 @@ typedef struct {
 
 static const char *key_of(key_text *k, const ag_description *d, const char *key)
 {
-    snprintf(k->text, sizeof k->text, "%s.%s", architecture_of(d), key);
+    snprintf(k->text, sizeof k->text, "%s.%s", ag_export_gguf_architecture(d), key);
     return k->text;
 }
 
@@ -152,7 +156,7 @@ static ag_status put_tokenizer(ag_gguf_writer *w, const ag_export_options *optio
 ag_status ag_export_gguf_metadata(ag_gguf_writer *w, ag_weight_type type, const ag_export_options *options, ag_arena *arena, ag_err *err)
 {
     if (options->base->source == AG_SOURCE_GGUF) return carry_over(w, type, options, err);
-    ag_gguf_put_text(w, "general.architecture", architecture_of(&options->base->d));
+    ag_gguf_put_text(w, "general.architecture", ag_export_gguf_architecture(&options->base->d));
     ag_gguf_put_text(w, "general.type", "model");
     ag_gguf_put_text(w, "general.name", options->name ? options->name : ag_path_base(options->base->path));
     AG_TRY(put_model(w, &options->base->d, err));

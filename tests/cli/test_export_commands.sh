@@ -23,6 +23,7 @@ expect 0 '"logprobs"' "$agoge" score --model made/q8.gguf --ids-file ids.jsonl -
 expect 2 'f32, f16, bf16, q8_0' "$agoge" export-gguf --model "$tiny" --type q4_k --out x.gguf
 expect 2 'needs --run-dir, --adapter or --model' "$agoge" export-gguf --out x.gguf
 expect 1 'this base model needs' "$agoge" export-gguf --model "$tiny" --adapter "$adapter" --out x.gguf
+expect 2 'needs an adapter' "$agoge" export-gguf --lora-only --model "$tiny" --out x.gguf
 expect 1 'there is no such folder or file' "$agoge" export-gguf --model nowhere/at/all --out x.gguf
 expect 2 'needs --run-dir or --adapter-path' "$agoge" export-final-model --out-dir out
 expect 1 'carries no producer_provenance' "$agoge" export-final-model --adapter-path "$adapter" --base-model "$tiny" --out-dir out

@@ -446,6 +446,46 @@ static void what_cannot_be_exported_is_refused(void **state)
     scratch_dir_remove();
 }
 
+static void an_adapter_alone_has_the_bases_order_of_rows(void **state)
+{
+    (void)state;
+    begin();
+    ag_model *m = open_golden("tiny");
+    ag_arena arena = {0};
+    ag_adapter a;
+    ag_export_report report;
+    const char *const targets[] = {"q_proj", "down_proj"};
+    must(ag_adapter_plan(&a, &m->d, &(ag_lora_config){.r = 4, .alpha = 6, .rslora = true, .targets = targets, .n_targets = 2}, &arena, &err));
+    float *params = malloc(a.n_params * sizeof *params);
+    check_fill(params, (int64_t)a.n_params, 5, 1);
+    ag_adapter_bind(&a, params, NULL);
+    must_fail(AG_E_UNSUPPORTED, "cannot be written as q8_0", ag_export_gguf_lora(scratch_path("l.gguf"), AG_W_Q8_0, &a, &m->d, "x", &report, &err));
+    must(ag_export_gguf_lora(scratch_path("l.gguf"), AG_W_F32, &a, &m->d, "x", &report, &err));
+    ag_gguf g;
+    double alpha = 0;
+    const char *type = NULL;
+    must(ag_gguf_open(&g, scratch_path("l.gguf"), &err));
+    must(ag_gguf_need_double(&g, "adapter.lora.alpha", &alpha, &err));
+    must(ag_gguf_get_text(&g, "general.type", &type, &arena, &err));
+    assert_string_equal("adapter", type);
+    assert_true(alpha / 4 == (double)a.pairs[0].scale); /* what llama.cpp computes: alpha over the rank */
+    assert_int_equal(8, g.n_tensors);
+    /* llama.cpp adds B·A to rows as the base stores them: stored row 2j+i of a head is row i·D/2+j here. */
+    const ag_gguf_tensor *q = ag_gguf_find(&g, "blk.1.attn_q.weight.lora_b"), *down = ag_gguf_find(&g, "blk.1.ffn_down.weight.lora_b");
+    assert_true(q && q->ne[0] == 4 && q->ne[1] == 32 && down && down->ne[1] == 32);
+    const float *b = a.layers[1].pair[AG_PROJ_Q].b;
+    for (int head = 0; head < 4; head++)
+        for (int i = 0; i < 2; i++)
+            for (int k = 0; k < 4; k++) assert_memory_equal(b + (head * 8 + i * 4 + k) * 4, q->data + (head * 8 + 2 * k + i) * 16, 16);
+    assert_memory_equal(a.layers[1].pair[AG_PROJ_DOWN].b, down->data, down->bytes);
+    assert_memory_equal(a.layers[1].pair[AG_PROJ_Q].a, ag_gguf_find(&g, "blk.1.attn_q.weight.lora_a")->data, 4 * 32 * 4);
+    ag_gguf_close(&g);
+    free(params);
+    ag_arena_free(&arena);
+    ag_model_close(&m);
+    scratch_dir_remove();
+}
+
 static void a_config_is_changed_only_where_it_must_be(void **state)
 {
     (void)state;
@@ -479,6 +519,7 @@ int main(void)
         cmocka_unit_test(what_quantizing_changed_is_measured),
         cmocka_unit_test(rows_that_q8_0_cannot_hold_are_f16),
         cmocka_unit_test(what_cannot_be_exported_is_refused),
+        cmocka_unit_test(an_adapter_alone_has_the_bases_order_of_rows),
         cmocka_unit_test(a_config_is_changed_only_where_it_must_be),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
