@@ -4,7 +4,7 @@
 #include "ops/linear/linear_pairs.h"
 #include "ops/linear/linear_transpose.h"
 
-enum { ROWS = 14, COL_VECTORS = 2, DEPTH_STEP = 2, DEPTH_BLOCK = 2048 };
+enum { ROWS = 14, COL_VECTORS = 2, DEPTH_STEP = 2, DEPTH_BLOCK = 1536, PREFETCH = 32 /* steps ahead, as in linear_simd.c */ };
 
 static inline __attribute__((always_inline)) void tile(const ag_linear_block *b, const int n_rows, const uint32_t *restrict a, float *c)
 {
@@ -13,6 +13,7 @@ static inline __attribute__((always_inline)) void tile(const ag_linear_block *b,
 #pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++) sum[r][0] = sum[r][1] = vf_zero();
     for (int64_t d = 0; d < b->depth; d += 2, a += ROWS, panel += AG_LINEAR_COLS) {
+        __builtin_prefetch(a + PREFETCH * ROWS);
         const __m512bh row0 = (__m512bh)_mm512_loadu_si512(panel), row1 = (__m512bh)_mm512_loadu_si512(panel + 16);
 #pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++) {

@@ -3,7 +3,8 @@
 #define AG_LINEAR_CASES_H
 
 /* One element; tails of rows (6, 14, 16 and 32 at a time), of columns (32) and of depth (2, 32); both sides of AG_LINEAR_FEW;
- * more than one block of depth (2048 at most), than one part of depth (4096) and more than one part of rows (1024). K is rounded up to the weight type's block.
+ * groups of panels; more than one block of depth (1536 at most), than one part of depth (4096) and than one part of rows (1024).
+ * K is rounded up to the weight type's block.
  *      T     K     N   */
 #define AG_LINEAR_CASES(X) \
     X(1,    1,    1)       \
@@ -19,7 +20,7 @@
     X(17,   100,  31)      \
     X(33,   258,  97)      \
     X(47,   1100, 40)      \
-    X(64,   64,   1100)    \
+    X(64,   64,   1600)    \
     X(10,   4500, 33)      \
     X(1030, 40,   20)
 

@@ -11,6 +11,8 @@ enum {
     MAX_DEPTH = 4096,  /* of A packed at once */
     UNITS_PER_THREAD = 4,
     MIN_BLOCKS_PER_PART = 4, /* row blocks for which packing a panel pays */
+    GROUP = 4,         /* panels that a thread takes together at most: A then comes a quarter as often from a far cache */
+    GROUP_BLOCKS = 4,  /* row blocks that stay in the near cache while a group's panels go over them */
     FEW_ROWS = 32      /* outputs a thread takes at a time when decoding */
 };
 
@@ -32,7 +34,7 @@ typedef struct {
     float scale;
     target targets[AG_LINEAR_MAX];
     int n_targets;
-    int64_t n_panels, n_parts;
+    int64_t n_panels, group, n_parts; /* panels of all targets; how many a thread takes; parts of the rows */
     unsigned char *packed_a, *panels;
 } product;
 
@@ -61,7 +63,7 @@ static size_t scratch_of(const ag_linear_kernel *kernel, int n_threads, int64_t 
 {
     const int64_t n_blocks = ceil_div(min64(rows, MAX_ROWS), kernel->row_block);
     const int64_t part = round_up(min64(depth, MAX_DEPTH), kernel->depth_step);
-    return (size_t)n_blocks * a_block_bytes(kernel, part) + (size_t)n_threads * panel_bytes(kernel, part);
+    return (size_t)n_blocks * a_block_bytes(kernel, part) + (size_t)n_threads * GROUP * panel_bytes(kernel, part);
 }
 
 size_t ag_linear_gemm_scratch(const ag_linear_kernel *kernel, int n_threads, int64_t T, int64_t K, int64_t N)
@@ -72,35 +74,54 @@ size_t ag_linear_gemm_scratch(const ag_linear_kernel *kernel, int n_threads, int
     return few > bytes ? few : bytes;
 }
 
-/* Panel number `panel` of all targets, against row blocks [block0,block1). */
-static void run_panel(const product *p, int64_t panel, int64_t block0, int64_t block1, void *buffer)
+/* The target of a panel, whose number becomes that among the target's own. */
+static const target *target_of(const product *p, int64_t *panel)
+{
+    const target *t = p->targets;
+    for (; *panel >= t->n_panels; t++) *panel -= t->n_panels;
+    return t;
+}
+
+/* The panel's product with row blocks [block0,block1), depth [d,end). */
+static void multiply_panel(const product *p, int64_t panel, int64_t block0, int64_t block1, int64_t d, int64_t end, const void *packed)
 {
     const ag_linear_kernel *kernel = p->kernel;
-    const target *t = p->targets;
-    for (; panel >= t->n_panels; t++) panel -= t->n_panels;
+    const target *t = target_of(p, &panel);
     const int64_t col = panel * AG_LINEAR_COLS, row = block0 * kernel->row_block;
-    const int n_cols = (int)min64(t->n_cols - col, AG_LINEAR_COLS);
     const size_t a_bytes = a_block_bytes(kernel, p->padded);
+    const bool first = d == 0;
+    kernel->multiply(&(ag_linear_block){
+        .c = t->c + row * t->c_stride + col, .c_stride = t->c_stride,
+        .n_rows = min64(block1 * kernel->row_block, p->n_rows) - row, .n_cols = (int)min64(t->n_cols - col, AG_LINEAR_COLS),
+        .a = p->packed_a + (size_t)block0 * a_bytes + (size_t)((d - p->depth0) * kernel->row_block * kernel->element_bytes),
+        .a_block_bytes = a_bytes, .panel = packed, .depth = round_up(end - d, kernel->depth_step),
+        .add = p->add || !first, .scale = p->scale, .bias = first && t->bias ? t->bias + col : NULL});
+}
+
+/* Panels [panel0,panel1) of all targets, at most GROUP, against row blocks [block0,block1). */
+static void run_group(const product *p, int64_t panel0, int64_t panel1, int64_t block0, int64_t block1, unsigned char *buffer)
+{
+    const ag_linear_kernel *kernel = p->kernel;
+    const size_t bytes = panel_bytes(kernel, p->depth1 - p->depth0);
     for (int64_t d = p->depth0; d < p->depth1; d += p->depth_block) {
         const int64_t end = min64(d + p->depth_block, p->depth1);
-        if (p->forward)
-            kernel->pack_fwd(buffer, t->w, col, n_cols, d, end);
-        else
-            kernel->pack_bwd(buffer, t->w, col, n_cols, d, end);
-        const bool first = d == 0;
-        kernel->multiply(&(ag_linear_block){
-            .c = t->c + row * t->c_stride + col, .c_stride = t->c_stride,
-            .n_rows = min64(block1 * kernel->row_block, p->n_rows) - row, .n_cols = n_cols,
-            .a = p->packed_a + (size_t)block0 * a_bytes + (size_t)((d - p->depth0) * kernel->row_block * kernel->element_bytes),
-            .a_block_bytes = a_bytes, .panel = buffer, .depth = round_up(end - d, kernel->depth_step),
-            .add = p->add || !first, .scale = p->scale, .bias = first && t->bias ? t->bias + col : NULL});
+        for (int64_t i = panel0; i < panel1; i++) {
+            int64_t panel = i;
+            const target *t = target_of(p, &panel);
+            const int64_t col = panel * AG_LINEAR_COLS;
+            (p->forward ? kernel->pack_fwd : kernel->pack_bwd)(buffer + (size_t)(i - panel0) * bytes, t->w, col,
+                                                               (int)min64(t->n_cols - col, AG_LINEAR_COLS), d, end);
+        }
+        for (int64_t b = block0; b < block1; b += GROUP_BLOCKS)
+            for (int64_t i = panel0; i < panel1; i++)
+                multiply_panel(p, i, b, min64(b + GROUP_BLOCKS, block1), d, end, buffer + (size_t)(i - panel0) * bytes);
     }
 }
 
 static void run_product(const product *p, int n_threads)
 {
     const ag_linear_kernel *kernel = p->kernel;
-    const int64_t n_units = p->n_panels * p->n_parts;
+    const int64_t n_groups = ceil_div(p->n_panels, p->group), per_part = ceil_div(p->n_blocks, p->n_parts);
     const size_t a_bytes = a_block_bytes(kernel, p->padded);
 #pragma omp parallel num_threads(n_threads)
     {
@@ -114,15 +135,24 @@ static void run_product(const product *p, int n_threads)
             kernel->pack_a(p->packed_a + (size_t)b * a_bytes, p->a + b * kernel->row_block * p->a_stride + p->depth0, p->a_stride,
                            min64(p->n_rows - b * kernel->row_block, kernel->row_block), p->depth1 - p->depth0);
 #pragma omp for schedule(dynamic)
-        for (int64_t u = 0; u < n_units; u++) {
-            const int64_t part = u / p->n_panels, per_part = ceil_div(p->n_blocks, p->n_parts);
-            const int64_t block0 = min64(part * per_part, p->n_blocks), block1 = min64(block0 + per_part, p->n_blocks);
-            if (block0 < block1)
-                run_panel(p, u % p->n_panels, block0, block1,
-                          p->panels + (size_t)thread * panel_bytes(kernel, p->depth1 - p->depth0));
+        for (int64_t u = 0; u < n_groups * p->n_parts; u++) {
+            const int64_t panel = u % n_groups * p->group, block = u / n_groups * per_part;
+            if (block < p->n_blocks)
+                run_group(p, panel, min64(panel + p->group, p->n_panels), block, min64(block + per_part, p->n_blocks),
+                          p->panels + (size_t)thread * GROUP * panel_bytes(kernel, p->depth1 - p->depth0));
         }
         if (kernel->thread_end) kernel->thread_end();
     }
+}
+
+/* The most panels a thread can take together without one having more to do than another. */
+static int64_t group_of(int64_t n_panels, int n_threads)
+{
+    for (int64_t group = GROUP; group > 1; group--) {
+        const int64_t n_groups = ceil_div(n_panels, group), longest = ceil_div(n_groups, n_threads) * group;
+        if (n_groups >= 3 * n_threads && longest <= ceil_div(n_panels, n_threads)) return group;
+    }
+    return 1;
 }
 
 /* All of A [T,depth] against the targets: rows and depth in parts that fit the scratch. */
@@ -138,6 +168,7 @@ static void run_all(const ag_backend *be, product *p, const float *a, int64_t T,
         t->n_panels = ceil_div(t->n_cols, AG_LINEAR_COLS);
         p->n_panels += t->n_panels;
     }
+    p->group = group_of(p->n_panels, n_threads);
     p->a_stride = depth;
     p->depth_block = part_of(depth, kernel->depth_block, kernel->depth_step);
     const int64_t part = part_of(depth, MAX_DEPTH, kernel->depth_step), rows = part_of(T, MAX_ROWS, kernel->row_block);

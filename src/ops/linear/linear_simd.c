@@ -5,13 +5,15 @@
 #include "ops/linear/linear_transpose.h"
 
 #if defined(AG_SIMD_AVX512)
-enum { ROWS = 14, COL_VECTORS = 2, DEPTH_BLOCK = 1024 };
+enum { ROWS = 14, COL_VECTORS = 2, DEPTH_BLOCK = 768 };
 #elif defined(AG_SIMD_AVX2)
 enum { ROWS = 6, COL_VECTORS = 2, DEPTH_BLOCK = 512 };
 #else
 enum { ROWS = 6, COL_VECTORS = 4, DEPTH_BLOCK = 512 };
 #endif
 enum { COLS = COL_VECTORS * VF_LANES };
+/* A streams from a far cache, and a processor's own prefetching begins anew at every page: ask so many steps ahead. */
+enum { PREFETCH = 32 };
 
 /* ---- the product -------------------------------------------------------------------------------------------------------- */
 static inline __attribute__((always_inline)) void tile(const ag_linear_block *b, const int n_rows, const float *restrict a,
@@ -24,6 +26,7 @@ static inline __attribute__((always_inline)) void tile(const ag_linear_block *b,
         for (int v = 0; v < COL_VECTORS; v++) sum[r][v] = vf_zero();
     for (int64_t d = 0; d < b->depth; d++, a += ROWS, panel += AG_LINEAR_COLS) {
         vf row[COL_VECTORS];
+        __builtin_prefetch(a + PREFETCH * ROWS);
 #pragma GCC unroll 4
         for (int v = 0; v < COL_VECTORS; v++) row[v] = vf_load(panel + v * VF_LANES);
 #pragma GCC unroll 16
