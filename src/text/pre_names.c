@@ -6,15 +6,23 @@
 #define GPT2 "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true}"
 #define SPLIT(regex) "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" regex "\"},\"behavior\":\"Isolated\",\"invert\":false}"
 #define SEQUENCE(a, b) "{\"type\":\"Sequence\",\"pretokenizers\":[" a "," b "]}"
-#define LLAMA(digits) \
-    SPLIT("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|" digits \
-          "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+")
+#define LINES "|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
+#define LLAMA_OF(letters, marks, digits) \
+    SPLIT("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?" letters "+|" digits \
+          "| ?[^\\\\s\\\\p{L}" marks "\\\\p{N}]+[\\\\r\\\\n]*" LINES)
+#define LLAMA(digits) LLAMA_OF("\\\\p{L}", "", digits)
+#define DEEPSEEK_V3 \
+    SPLIT(NUMBERS) "," SPLIT("[一-龥぀-ゟ゠-ヿ]+") "," \
+    SPLIT("[!\\\"#$%&'()*+,\\\\-./:;<=>?@\\\\[\\\\\\\\\\\\]^_`{|}~][A-Za-z]+|[^\\\\r\\\\n\\\\p{L}\\\\p{P}\\\\p{S}]?[\\\\p{L}\\\\p{M}]+" \
+          "| ?[\\\\p{P}\\\\p{S}]+[\\\\r\\\\n]*" LINES)
+#define DEEPSEEK_CODER \
+    SPLIT("[\\\\r\\\\n]") "," SPLIT("\\\\s?\\\\p{L}+") "," SPLIT("\\\\s?\\\\p{P}+") "," SPLIT("[一-龥ࠀ-一가-퟿]+") "," DIGITS
 #define UPPER "[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]"
 #define LOWER "[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]"
 #define ENDING "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 #define CASED(ending, digits) \
     SPLIT("[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?" UPPER "*" LOWER "+" ending "|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?" UPPER "+" LOWER "*" ending \
-          "|" digits "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n/]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+")
+          "|" digits "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n/]*" LINES)
 #define NUMBER "\\\\p{N}"
 #define NUMBERS "\\\\p{N}{1,3}"
 #define DIGITS "{\"type\":\"Digits\",\"individual_digits\":true}"
@@ -30,23 +38,32 @@ static const ag_pre_name known[] = {
     {"gpt-2", RULE_GPT2, false, false},
     {"phi-2", RULE_GPT2, false, false},
     {"olmo", RULE_GPT2, false, false},
+    {"mpt", RULE_GPT2, false, false},
+    {"exaone4", RULE_GPT2, false, false},
     {"smollm", RULE_DIGITS, false, false},
     {"refact", RULE_DIGITS, false, false},
     {"starcoder", RULE_DIGITS, false, false},
-    {"command-r", RULE_DIGITS, false, true},
+    {"command-r", RULE_DIGITS, false, false},
     {"codeshell", RULE_DIGITS, false, false},
+    {"exaone", RULE_DIGITS, false, false},
+    {"minerva-7b", RULE_DIGITS, false, false},
     {"llama-bpe", RULE_LLAMA3, true, true},
     {"llama3", RULE_LLAMA3, true, true},
     {"llama-v3", RULE_LLAMA3, true, true},
     {"falcon3", RULE_LLAMA3, true, true},
     {"dbrx", RULE_LLAMA3, false, false},
     {"smaug-bpe", RULE_LLAMA3, false, false},
+    {"chatglm-bpe", RULE_LLAMA3, false, false},
+    {"glm4", RULE_LLAMA3, true, false},
     {"qwen2", SEQUENCE(LLAMA(NUMBER), BYTES), "{\"type\":\"NFC\"}", false, false},
     {"deepseek-r1-qwen", SEQUENCE(LLAMA(NUMBER), BYTES), "{\"type\":\"NFC\"}", false, false},
+    {"qwen35", SEQUENCE(LLAMA_OF("[\\\\p{L}\\\\p{M}]", "\\\\p{M}", NUMBER), BYTES), "null", false, false},
+    {"deepseek-coder", SEQUENCE(DEEPSEEK_CODER, BYTES), "null", false, false},
+    {"deepseek-v3", SEQUENCE(DEEPSEEK_V3, BYTES), "null", false, false},
     {"stablelm2", SEQUENCE(LLAMA(NUMBER), BYTES), "null", false, false},
     {"minicpm5", SEQUENCE(SPLIT(NUMBERS), GPT2), "null", true, false},
     {"gpt-4o", RULE_O200K, false, false},
-    {"llama4", RULE_O200K, false, true},
+    {"llama4", RULE_O200K, false, false},
     {"tekken", RULE_TEKKEN, true, true},
 };
 enum { N_KNOWN = sizeof known / sizeof *known };

@@ -10,10 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_SETS = 12 };
+
 typedef struct {
     const char *at, *name, *whole;
     ag_str *out;
     ag_err *err;
+    uint32_t sets[MAX_SETS]; /* of categories that were looked into, and what was found */
+    ag_str newer[MAX_SETS];
+    int n_sets;
 } translation;
 
 static ag_status refuse(const translation *t, const char *what)
@@ -82,9 +87,25 @@ static void add_newer(ag_str *out, const char *name, size_t n, uint32_t set)
     free(all);
 }
 
-/* \p{name} or \P{name}. Inside a class \P stays as PCRE2 has it. */
-static void add_property(ag_str *out, const char *name, size_t n, bool negated, bool in_class)
+static void add_newer_once(translation *t, const char *name, size_t n, uint32_t set)
 {
+    int i = 0;
+    while (i < t->n_sets && t->sets[i] != set) i++;
+    if (i == MAX_SETS) {
+        add_newer(t->out, name, n, set);
+        return;
+    }
+    if (i == t->n_sets) {
+        t->sets[t->n_sets++] = set;
+        add_newer(&t->newer[i], name, n, set);
+    }
+    if (t->newer[i].n) ag_str_add_n(t->out, t->newer[i].text, t->newer[i].n);
+}
+
+/* \p{name} or \P{name}. Inside a class \P stays as PCRE2 has it. */
+static void add_property(translation *t, const char *name, size_t n, bool negated, bool in_class)
+{
+    ag_str *out = t->out;
     uint32_t set = categories(name, n);
     if (set == 0 || (negated && in_class)) {
         ag_str_printf(out, "\\%c{%.*s}", negated ? 'P' : 'p', (int)n, name);
@@ -92,7 +113,7 @@ static void add_property(ag_str *out, const char *name, size_t n, bool negated, 
     }
     if (!in_class) ag_str_add(out, negated ? "[^" : "[");
     ag_str_printf(out, "\\p{%.*s}", (int)n, name);
-    add_newer(out, name, n, set);
+    add_newer_once(t, name, n, set);
     if (!in_class) ag_str_add_char(out, ']');
 }
 
@@ -131,7 +152,7 @@ static ag_status escape(translation *t, bool in_class)
         size_t n = (size_t)(close - name);
         t->at = close + 1;
         if (n == 3 && strncmp(name, "Han", 3) == 0) add_set(t, AG_CHAR_HAN, negated, in_class);
-        else add_property(t->out, name, n, negated, in_class);
+        else add_property(t, name, n, negated, in_class);
         return AG_OK;
     }
     ag_str_add_char(t->out, '\\');
@@ -143,12 +164,12 @@ static ag_status escape(translation *t, bool in_class)
 static ag_status posix_name(translation *t)
 {
     if (strncmp(t->at, "[:punct:]", 9) == 0) {
-        add_property(t->out, "P", 1, false, true);
-        add_property(t->out, "S", 1, false, true);
+        add_property(t, "P", 1, false, true);
+        add_property(t, "S", 1, false, true);
     } else if (strncmp(t->at, "[:space:]", 9) == 0) {
         add_ranges(t->out, AG_CHAR_SPACE, false);
     } else if (strncmp(t->at, "[:digit:]", 9) == 0) {
-        add_property(t->out, "Nd", 2, false, true);
+        add_property(t, "Nd", 2, false, true);
     } else {
         return refuse(t, "a POSIX class other than punct, space and digit");
     }
@@ -222,22 +243,29 @@ static ag_status group(translation *t)
     return AG_OK;
 }
 
-ag_status ag_regex_translate(const char *pattern, ag_str *out, const char *name, ag_err *err)
+static ag_status translate(translation *t)
 {
-    translation t = {.at = pattern, .name = name, .whole = pattern, .out = out, .err = err};
-    while (*t.at) {
-        if (*t.at == '\\') {
-            t.at++;
-            AG_TRY(escape(&t, false));
-        } else if (*t.at == '[') {
-            AG_TRY(bracket(&t));
-        } else if (t.at[0] == '(' && t.at[1] == '?') {
-            AG_TRY(group(&t));
-        } else if (t.at[0] == '(' && t.at[1] == '*') {
-            return refuse(&t, "(*");
+    while (*t->at) {
+        if (*t->at == '\\') {
+            t->at++;
+            AG_TRY(escape(t, false));
+        } else if (*t->at == '[') {
+            AG_TRY(bracket(t));
+        } else if (t->at[0] == '(' && t->at[1] == '?') {
+            AG_TRY(group(t));
+        } else if (t->at[0] == '(' && t->at[1] == '*') {
+            return refuse(t, "(*");
         } else {
-            ag_str_add_char(out, *t.at++);
+            ag_str_add_char(t->out, *t->at++);
         }
     }
     return AG_OK;
+}
+
+ag_status ag_regex_translate(const char *pattern, ag_str *out, const char *name, ag_err *err)
+{
+    translation t = {.at = pattern, .name = name, .whole = pattern, .out = out, .err = err};
+    ag_status status = translate(&t);
+    for (int i = 0; i < t.n_sets; i++) ag_str_free(&t.newer[i]);
+    return status;
 }
