@@ -201,6 +201,27 @@ static void rows_in_no_span_are_zero_and_lse_may_be_left_out(void **state)
     }
 }
 
+static void few_queries_without_lse_are_f32_whatever_the_compute(void **state)
+{
+    (void)state;
+    for (const ag_cpu_level *level = check_levels(); *level != AG_CPU_REF; level++) {
+        ag_err err;
+        ag_backend be = check_backend(*level, 2);
+        attention_problem f32 = attention_problem_create(12, 2400, 6, 2, 64, AG_ATTENTION_CACHE, 0, 4), bf16 = attention_problem_like(&f32);
+        attention_problem_run(&f32, &be, AG_COMPUTE_F32);
+        attention_problem_scratch(&bf16, &be);
+        ag_attention_fwd_args args = attention_problem_fwd_args(&bf16);
+        args.lse = (ag_tensor){0};
+        args.o = args.q;
+        args.compute = AG_COMPUTE_BF16;
+        assert_int_equal(AG_OK, ag_attention_fwd(&be, &args, &err));
+        assert_memory_equal(bf16.q, f32.o, 12 * 6 * 64 * sizeof(float));
+        check_backend_free(&be);
+        attention_problem_free(&f32);
+        attention_problem_free(&bf16);
+    }
+}
+
 static void wrong_shapes_and_spans_are_refused_with_a_sentence(void **state)
 {
     (void)state;
@@ -242,6 +263,7 @@ int main(void)
         cmocka_unit_test(every_level_gives_what_torch_gives),
         cmocka_unit_test(every_level_equals_the_reference_with_the_same_bits_for_any_number_of_threads),
         cmocka_unit_test(rows_in_no_span_are_zero_and_lse_may_be_left_out),
+        cmocka_unit_test(few_queries_without_lse_are_f32_whatever_the_compute),
         cmocka_unit_test(wrong_shapes_and_spans_are_refused_with_a_sentence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,10 @@ void attention_problem_lay_out(attention_problem *p, ag_attention_layout layout)
         }
         p->n_spans = 4;
         p->longest = n[2];
+    } else if (layout == AG_ATTENTION_EQUAL) {
+        p->longest = p->T / 3;
+        for (int i = 0; i < 3; i++) p->spans[i] = (ag_attention_span){i * p->longest, p->longest, i * p->longest, p->longest};
+        p->n_spans = 3;
     } else {
         for (int64_t t = 0; t < p->T; t++) p->spans[t] = (ag_attention_span){t, 1, t * (p->S / p->T), p->S / p->T - t};
         p->n_spans = p->T;

@@ -6,7 +6,7 @@
 #include "ops/attention/attention_cases.h"
 #include "support/op_check.h"
 
-enum { MAX_SPANS = 8 };
+enum { MAX_SPANS = 12 };
 
 typedef struct {
     int64_t T, S, H, G, D, window;

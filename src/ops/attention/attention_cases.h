@@ -5,8 +5,9 @@
 #define AG_ATTENTION_CASES_H
 
 /* Layouts: WHOLE is one span of all T queries and S keys. PACKED needs S = T and has four spans with unused rows before,
- * between and behind them. CACHE has T spans of one query, each with its own S/T keys. */
-typedef enum { AG_ATTENTION_WHOLE, AG_ATTENTION_PACKED, AG_ATTENTION_CACHE } ag_attention_layout;
+ * between and behind them. EQUAL needs S = T and has three spans of T/3. CACHE has T spans of one query, each with its own
+ * S/T keys. */
+typedef enum { AG_ATTENTION_WHOLE, AG_ATTENTION_PACKED, AG_ATTENTION_EQUAL, AG_ATTENTION_CACHE } ag_attention_layout;
 
 /*    T    S     H   G  D    layout  window  largest score, about */
 #define AG_ATTENTION_CASES(X)              \
@@ -22,6 +23,7 @@ typedef enum { AG_ATTENTION_WHOLE, AG_ATTENTION_PACKED, AG_ATTENTION_CACHE } ag_
     X(128, 128,  2,  1, 64,  PACKED, 0,   4)    \
     X(291, 291,  9,  3, 64,  PACKED, 0,   4)    \
     X(301, 301,  4,  4, 33,  PACKED, 19,  4)    \
+    X(600, 600,  6,  2, 16,  EQUAL,  0,   4)    \
     X(200, 200,  6,  2, 64,  WHOLE,  1,   4)    \
     X(259, 259,  6,  2, 64,  WHOLE,  70,  4)    \
     X(65,  193,  9,  3, 64,  WHOLE,  0,   4)    \
@@ -31,6 +33,7 @@ typedef enum { AG_ATTENTION_WHOLE, AG_ATTENTION_PACKED, AG_ATTENTION_CACHE } ag_
     X(5,   900,  9,  3, 64,  WHOLE,  0,   4)    \
     X(8,   1111, 8,  8, 80,  WHOLE,  600, 4)    \
     X(3,   1800, 6,  2, 20,  CACHE,  0,   4)    \
+    X(12,  2400, 6,  2, 64,  CACHE,  0,   4)    \
     X(257, 257,  4,  2, 64,  WHOLE,  0,   1e4)  \
     X(2,   1300, 4,  2, 64,  WHOLE,  0,   1e4)
 
