@@ -7,15 +7,68 @@
 #include <stdio.h>
 #include <string.h>
 
+static ag_status check_alpha(double alpha, ag_err *err)
+{
+    if (isfinite(alpha) && alpha > 0) return AG_OK;
+    return ag_fail(err, AG_E_CONFIG, "lora_alpha is %g; give a number over 0", alpha);
+}
+
+static ag_status check_rank(double r, ag_err *err)
+{
+    if (r >= 1 && r <= AG_LORA_MAX_R && r == nearbyint(r)) return AG_OK;
+    return ag_fail(err, AG_E_CONFIG, "the adapter's rank r is %g; give 1 to %d", r, AG_LORA_MAX_R);
+}
+
 static ag_status check_config(const ag_lora_config *c, ag_err *err)
 {
-    if (c->r < 1 || c->r > AG_LORA_MAX_R)
-        return ag_fail(err, AG_E_CONFIG, "the adapter's rank r is %lld; give 1 to %d", (long long)c->r, AG_LORA_MAX_R);
-    if (!isfinite(c->alpha) || c->alpha <= 0)
-        return ag_fail(err, AG_E_CONFIG, "lora_alpha is %g; give a number over 0", c->alpha);
+    AG_TRY(check_rank((double)c->r, err));
+    AG_TRY(check_alpha(c->alpha, err));
+    for (size_t i = 0; i < c->n_ranks; i++) AG_TRY(check_rank(c->ranks[i].value, err));
+    for (size_t i = 0; i < c->n_alphas; i++) AG_TRY(check_alpha(c->alphas[i].value, err));
     if (!(c->dropout >= 0 && c->dropout < 1))
         return ag_fail(err, AG_E_CONFIG, "lora_dropout is %g; give a number from 0 to below 1", c->dropout);
     return AG_OK;
+}
+
+static const ag_lora_override *copy_overrides(const ag_lora_override *from, size_t n, ag_arena *arena)
+{
+    ag_lora_override *to = ag_arena_array(arena, n, sizeof *to);
+    for (size_t i = 0; i < n; i++) to[i] = (ag_lora_override){.name = ag_arena_strdup(arena, from[i].name), .value = from[i].value};
+    return to;
+}
+
+static ag_lora_config copy_config(const ag_lora_config *config, ag_arena *arena)
+{
+    ag_lora_config c = *config;
+    c.pattern = config->pattern ? ag_arena_strdup(arena, config->pattern) : NULL;
+    const char **names = ag_arena_array(arena, config->n_targets, sizeof *names);
+    for (size_t i = 0; i < config->n_targets; i++) names[i] = ag_arena_strdup(arena, config->targets[i]);
+    c.targets = names;
+    int64_t *layers = ag_arena_array(arena, config->n_layers, sizeof *layers);
+    if (config->n_layers > 0) memcpy(layers, config->layers, config->n_layers * sizeof *layers);
+    c.layers = layers;
+    c.ranks = copy_overrides(config->ranks, config->n_ranks, arena);
+    c.alphas = copy_overrides(config->alphas, config->n_alphas, arena);
+    return c;
+}
+
+static double value_for(const char *path, double otherwise, const ag_lora_override *overrides, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ag_targets_name_selects(overrides[i].name, path)) return overrides[i].value;
+    return otherwise;
+}
+
+static ag_adapter_pair make_pair(const ag_lora_config *c, const ag_description *d, int64_t layer, ag_projection projection)
+{
+    char path[AG_ADAPTER_NAME_MAX];
+    snprintf(path, sizeof path, "model.layers.%lld.%s", (long long)layer, ag_projection_path(projection));
+    ag_adapter_pair pair = {.layer = layer, .projection = projection};
+    ag_projection_size(&pair.N, &pair.K, d, projection);
+    const double r = value_for(path, (double)c->r, c->ranks, c->n_ranks), alpha = value_for(path, c->alpha, c->alphas, c->n_alphas);
+    pair.R = (int64_t)r;
+    pair.scale = (float)(alpha / (c->rslora ? sqrt(r) : r));
+    return pair;
 }
 
 ag_status ag_adapter_plan(ag_adapter *out, const ag_description *d, const ag_lora_config *config, ag_arena *arena, ag_err *err)
@@ -25,21 +78,14 @@ ag_status ag_adapter_plan(ag_adapter *out, const ag_description *d, const ag_lor
     if (config->pattern)
         AG_TRY(ag_targets_of_pattern(&set, config->pattern, d, arena, err));
     else
-        AG_TRY(ag_targets_of_names(&set, config->targets, config->n_targets, d, arena, err));
+        AG_TRY(ag_targets_of_names(&set, config->targets, config->n_targets, config->layers, config->n_layers, d, arena, err));
 
-    ag_adapter a = {.config = *config, .L = d->L};
-    a.config.pattern = config->pattern ? ag_arena_strdup(arena, config->pattern) : NULL;
-    const char **names = ag_arena_array(arena, config->n_targets, sizeof *names);
-    for (size_t i = 0; i < config->n_targets; i++) names[i] = ag_arena_strdup(arena, config->targets[i]);
-    a.config.targets = names;
-
+    ag_adapter a = {.config = copy_config(config, arena), .L = d->L};
     a.layers = ag_arena_array(arena, (size_t)d->L, sizeof *a.layers);
     a.pairs = ag_arena_array(arena, (size_t)set.n, sizeof *a.pairs);
     for (int64_t i = 0; i < d->L * AG_N_PROJ; i++) {
         if (!set.on[i]) continue;
-        ag_adapter_pair pair = {.layer = i / AG_N_PROJ, .projection = (ag_projection)(i % AG_N_PROJ), .R = config->r};
-        ag_projection_size(&pair.N, &pair.K, d, pair.projection);
-        pair.scale = (float)(config->alpha / (config->rslora ? sqrt((double)pair.R) : (double)pair.R));
+        ag_adapter_pair pair = make_pair(&a.config, d, i / AG_N_PROJ, (ag_projection)(i % AG_N_PROJ));
         pair.a = a.n_params;
         pair.b = pair.a + (size_t)(pair.R * pair.K);
         a.n_params = pair.b + (size_t)(pair.N * pair.R);

@@ -22,6 +22,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A value for the modules that a name selects (targets.h), instead of the config's. */
+typedef struct {
+    const char *name;
+    double value;
+} ag_lora_override;
+
 typedef struct {
     int64_t r;               /* 1..AG_LORA_MAX_R */
     double alpha;            /* finite, over 0 */
@@ -30,6 +36,10 @@ typedef struct {
     const char *const *targets; /* names as ag_targets_of_names takes them … */
     size_t n_targets;
     const char *pattern;     /* … or, where not NULL, a pattern as ag_targets_of_pattern takes it */
+    const int64_t *layers;   /* names select in these layers only (layers_to_transform) … */
+    size_t n_layers;         /* … 0: in all */
+    const ag_lora_override *ranks, *alphas; /* rank_pattern and alpha_pattern; the first that selects a module counts */
+    size_t n_ranks, n_alphas;
 } ag_lora_config;
 
 typedef struct {

@@ -11,13 +11,16 @@ typedef struct {
     ag_arena arena;
 } job;
 
+/* llama.cpp multiplies with alpha over the rank. */
+static float alpha_of(const ag_adapter_pair *p) { return p->scale * (float)p->R; }
+
 static void put_metadata(ag_gguf_writer *w, const ag_adapter *adapter, const ag_description *d, const char *name)
 {
     ag_gguf_put_text(w, "general.architecture", ag_export_gguf_architecture(d));
     ag_gguf_put_text(w, "general.type", "adapter");
     ag_gguf_put_text(w, "general.name", name);
     ag_gguf_put_text(w, "adapter.type", "lora");
-    ag_gguf_put_f32(w, "adapter.lora.alpha", adapter->pairs[0].scale * (float)adapter->pairs[0].R);
+    ag_gguf_put_f32(w, "adapter.lora.alpha", alpha_of(&adapter->pairs[0]));
 }
 
 static void tell(job *j, const ag_adapter_pair *p, const char *which, int64_t rows, int64_t columns)
@@ -69,6 +72,10 @@ ag_status ag_export_gguf_lora(const char *path, ag_weight_type type, const ag_ad
     *report = (ag_export_report){.n_files = 1};
     if (type != AG_W_F32 && type != AG_W_F16)
         return ag_fail(err, AG_E_UNSUPPORTED, "an adapter cannot be written as %s; f32 and f16 can", ag_weight_type_name(type));
+    for (size_t i = 0; i < adapter->n_pairs; i++)
+        if (alpha_of(&adapter->pairs[i]) != alpha_of(&adapter->pairs[0]))
+            return ag_fail(err, AG_E_UNSUPPORTED, "the adapter scales its modules differently (rank_pattern, alpha_pattern), and a GGUF adapter "
+                           "has one alpha for all; export the merged model");
     job j = {.type = type, .report = report};
     const ag_status status = write_all(&j, path, adapter, d, name, err);
     ag_gguf_writer_abort(&j.writer);

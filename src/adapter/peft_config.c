@@ -13,7 +13,7 @@ enum { CONFIG_MAX_BYTES = 1 << 20, MAX_TARGETS = 4096 };
 /* Keys that are read, and keys that only say how the adapter came to be or how PEFT should behave. */
 static const char *const known_keys[] = {
     "peft_type", "task_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "target_modules", "base_model_name_or_path", "revision",
-    "bias", "init_lora_weights", "auto_mapping", "corda_config", "ensure_weight_tying", "eva_config", "inference_mode", "layers_pattern",
+    "bias", "init_lora_weights", "layers_to_transform", "rank_pattern", "alpha_pattern", "auto_mapping", "corda_config", "ensure_weight_tying", "eva_config", "inference_mode", "layers_pattern",
     "loftq_config", "lora_ga_config", "megatron_config", "megatron_core", "peft_version", "qalora_group_size", "runtime_config",
 };
 
@@ -85,6 +85,53 @@ static ag_status read_targets(ag_lora_config *lora, const json_t *root, const ch
     return AG_OK;
 }
 
+/* Names in front of ranks or alphas. PEFT takes them for regular expressions; those that are in use are dotted names, where both
+ * readings are one. */
+static bool is_dotted_name(const char *key)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
+    return key[0] && key[strspn(key, allowed)] == 0;
+}
+
+static ag_status read_overrides(const ag_lora_override **out, size_t *n, const json_t *root, const char *key, const char *name,
+                                ag_arena *arena, ag_err *err)
+{
+    json_t *object = json_object_get(root, key), *value;
+    if (!object || json_is_null(object)) return AG_OK;
+    if (!json_is_object(object)) return ag_fail(err, AG_E_FORMAT, "%s: '%s' must be an object", name, key);
+    ag_lora_override *list = ag_arena_array(arena, json_object_size(object), sizeof *list);
+    const char *module;
+    json_object_foreach(object, module, value)
+    {
+        if (!is_dotted_name(module))
+            return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' has the key '%s'; only dotted names of modules are followed", name, key, module);
+        if (!json_is_number(value)) return ag_fail(err, AG_E_FORMAT, "%s: '%s' of '%s' must be a number", name, module, key);
+        list[(*n)++] = (ag_lora_override){.name = ag_arena_strdup(arena, module), .value = json_number_value(value)};
+    }
+    *out = list;
+    return AG_OK;
+}
+
+/* An index or a list of them; layers_pattern, where it stands beside, must name the only list of layers that these models have. */
+static ag_status read_layers(ag_lora_config *lora, const json_t *root, const char *name, ag_arena *arena, ag_err *err)
+{
+    const json_t *layers = json_object_get(root, "layers_to_transform"), *pattern = json_object_get(root, "layers_pattern");
+    if (!layers || json_is_null(layers)) return AG_OK;
+    const size_t n = json_is_array(layers) ? json_array_size(layers) : 1;
+    int64_t *list = ag_arena_array(arena, n, sizeof *list);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *item = json_is_array(layers) ? json_array_get(layers, i) : layers;
+        if (!json_is_integer(item)) return ag_fail(err, AG_E_FORMAT, "%s: 'layers_to_transform' must be a layer's index or a list of them", name);
+        list[i] = json_integer_value(item);
+    }
+    const json_t *word = json_is_array(pattern) ? json_array_get(pattern, 0) : pattern;
+    if (word && !json_is_null(word) && (!json_is_string(word) || strcmp(json_string_value(word), "layers") != 0 || json_array_size(pattern) > 1))
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: 'layers_pattern' names other layers than 'layers', which this version cannot follow", name);
+    lora->layers = list;
+    lora->n_layers = n;
+    return AG_OK;
+}
+
 static ag_status read_config(ag_peft_config *out, const json_t *root, const char *name, ag_arena *arena, ag_err *err)
 {
     if (!json_is_object(root)) return ag_fail(err, AG_E_FORMAT, "%s: the file must hold a JSON object", name);
@@ -99,6 +146,9 @@ static ag_status read_config(ag_peft_config *out, const json_t *root, const char
     AG_TRY(ag_json_get_double(root, "lora_dropout", &c.lora.dropout, name, err));
     AG_TRY(ag_json_get_bool(root, "use_rslora", &c.lora.rslora, name, err));
     AG_TRY(read_targets(&c.lora, root, name, arena, err));
+    AG_TRY(read_layers(&c.lora, root, name, arena, err));
+    AG_TRY(read_overrides(&c.lora.ranks, &c.lora.n_ranks, root, "rank_pattern", name, arena, err));
+    AG_TRY(read_overrides(&c.lora.alphas, &c.lora.n_alphas, root, "alpha_pattern", name, arena, err));
     AG_TRY(ag_json_get_string(root, "base_model_name_or_path", &c.base_model, name, err));
     AG_TRY(ag_json_get_string(root, "revision", &c.revision, name, err));
     if (c.base_model) c.base_model = ag_arena_strdup(arena, c.base_model);
@@ -129,13 +179,45 @@ ag_status ag_peft_config_load(ag_peft_config *out, const char *dir, ag_arena *ar
 
 static int bytewise(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
+static void write_number(ag_json_writer *w, const char *key, double value)
+{
+    if (value == nearbyint(value) && fabs(value) < 0x1p53)
+        ag_jw_int(w, key, (int64_t)value);
+    else
+        ag_jw_double(w, key, value);
+}
+
+/* In the order given, which decides; PEFT reads it so, though it writes the keys sorted. */
+static void write_overrides(ag_json_writer *w, const char *key, const ag_lora_override *overrides, size_t n)
+{
+    ag_jw_object(w, key);
+    for (size_t i = 0; i < n; i++) write_number(w, overrides[i].name, overrides[i].value);
+    ag_jw_end(w);
+}
+
+static void write_targets(ag_json_writer *w, const ag_lora_config *lora)
+{
+    if (lora->pattern) {
+        ag_jw_string(w, "target_modules", lora->pattern);
+        return;
+    }
+    ag_arena scratch = {0};
+    const char **names = ag_arena_array(&scratch, lora->n_targets, sizeof *names);
+    for (size_t i = 0; i < lora->n_targets; i++) names[i] = lora->targets[i];
+    qsort(names, lora->n_targets, sizeof *names, bytewise);
+    ag_jw_array(w, "target_modules");
+    for (size_t i = 0; i < lora->n_targets; i++)
+        if (i == 0 || strcmp(names[i], names[i - 1]) != 0) ag_jw_string(w, NULL, names[i]);
+    ag_jw_end(w);
+    ag_arena_free(&scratch);
+}
+
 /* Keys as PEFT has written them since 0.8; an older or newer one warns of none. */
 void ag_peft_config_write(ag_str *out, const ag_lora_config *lora, const char *base_model, const char *revision)
 {
     ag_json_writer w = {.out = out, .indent = 2};
     ag_jw_object(&w, NULL);
-    ag_jw_object(&w, "alpha_pattern");
-    ag_jw_end(&w);
+    write_overrides(&w, "alpha_pattern", lora->alphas, lora->n_alphas);
     ag_jw_null(&w, "auto_mapping");
     ag_jw_string(&w, "base_model_name_or_path", base_model);
     ag_jw_string(&w, "bias", "none");
@@ -143,31 +225,21 @@ void ag_peft_config_write(ag_str *out, const ag_lora_config *lora, const char *b
     ag_jw_bool(&w, "inference_mode", true);
     ag_jw_bool(&w, "init_lora_weights", true);
     ag_jw_null(&w, "layers_pattern");
-    ag_jw_null(&w, "layers_to_transform");
-    if (lora->alpha == nearbyint(lora->alpha) && fabs(lora->alpha) < 0x1p53)
-        ag_jw_int(&w, "lora_alpha", (int64_t)lora->alpha);
-    else
-        ag_jw_double(&w, "lora_alpha", lora->alpha);
+    if (lora->n_layers > 0) {
+        ag_jw_array(&w, "layers_to_transform");
+        for (size_t i = 0; i < lora->n_layers; i++) ag_jw_int(&w, NULL, lora->layers[i]);
+        ag_jw_end(&w);
+    } else {
+        ag_jw_null(&w, "layers_to_transform");
+    }
+    write_number(&w, "lora_alpha", lora->alpha);
     ag_jw_double(&w, "lora_dropout", lora->dropout);
     ag_jw_null(&w, "modules_to_save");
     ag_jw_string(&w, "peft_type", "LORA");
     ag_jw_int(&w, "r", lora->r);
-    ag_jw_object(&w, "rank_pattern");
-    ag_jw_end(&w);
+    write_overrides(&w, "rank_pattern", lora->ranks, lora->n_ranks);
     ag_jw_string(&w, "revision", revision);
-    if (lora->pattern) {
-        ag_jw_string(&w, "target_modules", lora->pattern);
-    } else {
-        ag_arena scratch = {0};
-        const char **names = ag_arena_array(&scratch, lora->n_targets, sizeof *names);
-        for (size_t i = 0; i < lora->n_targets; i++) names[i] = lora->targets[i];
-        qsort(names, lora->n_targets, sizeof *names, bytewise);
-        ag_jw_array(&w, "target_modules");
-        for (size_t i = 0; i < lora->n_targets; i++)
-            if (i == 0 || strcmp(names[i], names[i - 1]) != 0) ag_jw_string(&w, NULL, names[i]);
-        ag_jw_end(&w);
-        ag_arena_free(&scratch);
-    }
+    write_targets(&w, lora);
     ag_jw_string(&w, "task_type", "CAUSAL_LM");
     ag_jw_bool(&w, "use_dora", false);
     ag_jw_bool(&w, "use_rslora", lora->rslora);

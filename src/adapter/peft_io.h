@@ -9,7 +9,7 @@
  *
  * PEFT itself only warns where weights are missing or a key is unknown. Here the tensors must be exactly the pairs that the config
  * selects, in the shapes of the base model, and what would change the numbers and is not computed here (DoRA, modules_to_save,
- * rank_pattern, biases …) is refused by the name of its key. */
+ * biases …) is refused by the name of its key. */
 #ifndef AG_PEFT_IO_H
 #define AG_PEFT_IO_H
 

@@ -94,11 +94,18 @@ static ag_status regex_matches(bool *yes, const regex *re, const char *pattern, 
 }
 
 /* ---- selecting --------------------------------------------------------------------------------------------------------- */
-static bool name_selects(const char *name, const char *path)
+bool ag_targets_name_selects(const char *name, const char *path)
 {
     const size_t n_name = strlen(name), n_path = strlen(path);
     if (n_name == 0 || n_name > n_path || strcmp(path + n_path - n_name, name) != 0) return false;
     return n_name == n_path || path[n_path - n_name - 1] == '.';
+}
+
+static bool is_one_of(int64_t layer, const int64_t *layers, size_t n_layers)
+{
+    for (size_t i = 0; i < n_layers; i++)
+        if (layers[i] == layer) return true;
+    return n_layers == 0;
 }
 
 static ag_target_set set_empty(const ag_description *d, ag_arena *arena)
@@ -124,8 +131,8 @@ static ag_status selects_nothing(const char *what, ag_err *err)
                    "its end behind a dot (q_proj)", what);
 }
 
-ag_status ag_targets_of_names(ag_target_set *out, const char *const *names, size_t n_names, const ag_description *d, ag_arena *arena,
-                              ag_err *err)
+ag_status ag_targets_of_names(ag_target_set *out, const char *const *names, size_t n_names, const int64_t *layers, size_t n_layers,
+                              const ag_description *d, ag_arena *arena, ag_err *err)
 {
     ag_target_set set = set_empty(d, arena);
     if (n_names == 0) return ag_fail(err, AG_E_CONFIG, "target_modules is empty; name the modules that have adapters, such as q_proj");
@@ -135,7 +142,9 @@ ag_status ag_targets_of_names(ag_target_set *out, const char *const *names, size
             char path[PATH_MAX_BYTES];
             int64_t place;
             module_path(path, &place, i);
-            if (!name_selects(names[k], path)) continue;
+            if (!ag_targets_name_selects(names[k], path)) continue;
+            const bool is_whole = strcmp(names[k], path) == 0;
+            if (place >= 0 && !is_whole && !is_one_of(place / AG_N_PROJ, layers, n_layers)) continue;
             AG_TRY(set_add(&set, place, path, names[k], err));
             found = true;
         }

@@ -34,9 +34,12 @@ typedef struct {
     int64_t n;  /* how many are on, at least 1 */
 } ag_target_set;
 
-/* AG_E_CONFIG where a name selects no module or one that cannot be trained. */
-AG_MUST_USE ag_status ag_targets_of_names(ag_target_set *out, const char *const *names, size_t n_names, const ag_description *d,
-                                          ag_arena *arena, ag_err *err);
+/* AG_E_CONFIG where a name selects no module or one that cannot be trained. With layers (PEFT's layers_to_transform; n_layers 0: all)
+ * an end of a path selects in these layers only; a whole path does so anywhere. */
+AG_MUST_USE ag_status ag_targets_of_names(ag_target_set *out, const char *const *names, size_t n_names, const int64_t *layers,
+                                          size_t n_layers, const ag_description *d, ag_arena *arena, ag_err *err);
+/* Whether a name is the whole path or its end behind a dot: the rule of the names above, and of rank_pattern and alpha_pattern. */
+bool ag_targets_name_selects(const char *name, const char *path);
 /* AG_E_CONFIG where the pattern is no regular expression, is longer than AG_TARGETS_MAX_PATTERN bytes, takes too long, or
  * selects nothing or a module that cannot be trained. "all-linear" is every linear layer but the output head. */
 enum { AG_TARGETS_MAX_PATTERN = 1024 };

@@ -26,7 +26,8 @@ static void peft_adapters_are_read_to_the_bit(void **state)
         size_t n_pairs;
         float scale;
         double dropout;
-    } cases[] = {{"all7", 14, 1, 0.25}, {"rslora", 14, 8.485281374f, 0}, {"qv", 4, 16.0f / 3, 0}, {"regex", 2, 2.5f, 0}};
+    } cases[] = {{"all7", 14, 1, 0.25}, {"rslora", 14, 8.485281374f, 0}, {"qv", 4, 16.0f / 3, 0}, {"regex", 2, 2.5f, 0},
+                 {"layers", 2, 4, 0},   {"pattern", 6, 0, 0} /* several scales: below */};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         ag_peft *p;
         must(ag_peft_open(&p, golden_path(cases[c].name), &tiny, &err));
@@ -45,12 +46,27 @@ static void peft_adapters_are_read_to_the_bit(void **state)
             assert_memory_equal(golden_get(&g, name, "F32", pair->R * pair->K), view->a, (size_t)(pair->R * pair->K) * 4);
             ag_adapter_tensor_name(name, pair, 'B');
             assert_memory_equal(golden_get(&g, name, "F32", pair->N * pair->R), view->b, (size_t)(pair->N * pair->R) * 4);
-            assert_true(pair->scale == cases[c].scale && view->scale == pair->scale && view->R == pair->R && !view->da);
+            assert_true((cases[c].scale == 0 || pair->scale == cases[c].scale) && view->scale == pair->scale && view->R == pair->R && !view->da);
         }
         golden_close(&g);
         ag_peft_close(&p);
         assert_null(p);
     }
+}
+
+static void patterns_give_modules_ranks_and_alphas_of_their_own(void **state)
+{
+    (void)state;
+    ag_err err;
+    ag_peft *p;
+    must(ag_peft_open(&p, golden_path("pattern"), &tiny, &err));
+    static const struct {
+        int64_t R;
+        float scale;
+    } want[] = {{6, 8.0f / 6}, {4, 3.0f / 4}, {2, 4}, {6, 16.0f / 6}, {4, 3.0f / 4}, {4, 2}}; /* q, v, down of two layers */
+    assert_int_equal(6, p->adapter.n_pairs);
+    for (int i = 0; i < 6; i++) assert_true(p->adapter.pairs[i].R == want[i].R && p->adapter.pairs[i].scale == want[i].scale);
+    ag_peft_close(&p);
 }
 
 static void new_pairs_are_drawn_as_peft_draws_them(void **state)
@@ -99,8 +115,8 @@ static void what_is_written_reads_back_and_says_what_peft_says(void **state)
 {
     (void)state;
     ag_err err;
-    static const char *const names[] = {"all7", "rslora", "regex"};
-    for (size_t c = 0; c < 3; c++) {
+    static const char *const names[] = {"all7", "rslora", "regex", "layers", "pattern"};
+    for (size_t c = 0; c < 5; c++) {
         const char *dir = scratch_dir_create();
         ag_peft *p, *again;
         must(ag_peft_open(&p, golden_path(names[c]), &tiny, &err));
@@ -148,7 +164,7 @@ static void what_cannot_be_followed_is_refused_by_its_key(void **state)
     static const struct {
         const char *file, *part;
     } cases[] = {{"config_dora.json", "'use_dora' is set"},           {"config_save_head.json", "'modules_to_save' is set"},
-                 {"config_rank_pattern.json", "'rank_pattern' is set"}, {"config_layers.json", "'layers_to_transform' is set"},
+                 {"config_regex_key.json", "'rank_pattern' has the key '(q|k)_proj'"},
                  {"config_bias.json", "'bias' is 'all'; only 'none' is supported"}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         ag_map map;
@@ -184,6 +200,12 @@ static void a_config_needs_its_kinds_of_values(void **state)
     must_fail(AG_E_FORMAT, "item 1 of 'target_modules'", parse("{\"peft_type\": \"LORA\", \"target_modules\": [\"a\", 3]}", &err));
     must_fail(AG_E_FORMAT, "'r'", parse("{\"peft_type\": \"LORA\", \"target_modules\": [\"a\"], \"r\": true}", &err));
     must_fail(AG_E_FORMAT, "'r'", parse("{\"peft_type\": \"LORA\", \"target_modules\": [\"a\"], \"r\": 0}", &err));
+    must_fail(AG_E_FORMAT, "'q_proj' of 'rank_pattern' must be a number",
+              parse("{\"peft_type\": \"LORA\", \"target_modules\": [\"q_proj\"], \"rank_pattern\": {\"q_proj\": \"6\"}}", &err));
+    must_fail(AG_E_FORMAT, "'layers_to_transform' must be",
+              parse("{\"peft_type\": \"LORA\", \"target_modules\": [\"a\"], \"layers_to_transform\": [1.5]}", &err));
+    must_fail(AG_E_UNSUPPORTED, "'layers_pattern' names other layers",
+              parse("{\"peft_type\": \"LORA\", \"target_modules\": [\"a\"], \"layers_to_transform\": 1, \"layers_pattern\": \"h\"}", &err));
     must_fail(AG_E_UNSUPPORTED, "'init_lora_weights' is 'pissa'",
               parse("{\"peft_type\": \"LORA\", \"target_modules\": [\"a\"], \"init_lora_weights\": \"pissa\"}", &err));
 }
@@ -260,7 +282,13 @@ static void numbers_out_of_range_are_refused(void **state)
     must_fail(AG_E_CONFIG, "rank r is 513; give 1 to 512", ag_adapter_plan(&a, &tiny, &c, &arena, &err));
     c.r = 8, c.alpha = 0;
     must_fail(AG_E_CONFIG, "lora_alpha is 0", ag_adapter_plan(&a, &tiny, &c, &arena, &err));
-    c.alpha = 8, c.dropout = 1;
+    c.alpha = 8;
+    const ag_lora_override rank = {"q_proj", 2.5}, alpha = {"q_proj", 0};
+    c.ranks = &rank, c.n_ranks = 1;
+    must_fail(AG_E_CONFIG, "rank r is 2.5", ag_adapter_plan(&a, &tiny, &c, &arena, &err));
+    c.n_ranks = 0, c.alphas = &alpha, c.n_alphas = 1;
+    must_fail(AG_E_CONFIG, "lora_alpha is 0", ag_adapter_plan(&a, &tiny, &c, &arena, &err));
+    c.n_alphas = 0, c.dropout = 1;
     must_fail(AG_E_CONFIG, "lora_dropout is 1", ag_adapter_plan(&a, &tiny, &c, &arena, &err));
     ag_arena_free(&arena);
 }
@@ -269,6 +297,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(peft_adapters_are_read_to_the_bit),
+        cmocka_unit_test(patterns_give_modules_ranks_and_alphas_of_their_own),
         cmocka_unit_test(new_pairs_are_drawn_as_peft_draws_them),
         cmocka_unit_test(what_is_written_reads_back_and_says_what_peft_says),
         cmocka_unit_test(what_cannot_be_followed_is_refused_by_its_key),

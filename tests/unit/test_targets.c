@@ -18,10 +18,10 @@ static void names_select_whole_paths_and_dotted_ends(void **state)
     ag_err err;
     ag_arena arena = {0};
     ag_target_set set;
-    must(ag_targets_of_names(&set, (const char *const[]){"q_proj"}, 1, &tiny, &arena, &err));
+    must(ag_targets_of_names(&set, (const char *const[]){"q_proj"}, 1, NULL, 0, &tiny, &arena, &err));
     assert_int_equal(12, set.n);
     must(ag_targets_of_names(&set, (const char *const[]){"model.layers.1.self_attn.v_proj", "layers.11.mlp.down_proj", "mlp.up_proj"}, 3,
-                             &tiny, &arena, &err));
+                             NULL, 0, &tiny, &arena, &err));
     assert_int_equal(14, set.n);
     assert_true(set.on[1 * AG_N_PROJ + AG_PROJ_V] && set.on[11 * AG_N_PROJ + AG_PROJ_DOWN] && !set.on[1 * AG_N_PROJ + AG_PROJ_DOWN]);
     ag_arena_free(&arena);
@@ -33,15 +33,31 @@ static void names_that_select_nothing_or_too_much_are_refused(void **state)
     ag_err err;
     ag_arena arena = {0};
     ag_target_set set;
-    must_fail(AG_E_CONFIG, "'proj' selects no module", ag_targets_of_names(&set, (const char *const[]){"proj"}, 1, &tiny, &arena, &err));
-    must_fail(AG_E_CONFIG, "'' selects no module", ag_targets_of_names(&set, (const char *const[]){""}, 1, &tiny, &arena, &err));
+    must_fail(AG_E_CONFIG, "'proj' selects no module", ag_targets_of_names(&set, (const char *const[]){"proj"}, 1, NULL, 0, &tiny, &arena, &err));
+    must_fail(AG_E_CONFIG, "'' selects no module", ag_targets_of_names(&set, (const char *const[]){""}, 1, NULL, 0, &tiny, &arena, &err));
     must_fail(AG_E_CONFIG, "'lm_head' selects 'lm_head'; only q_proj",
-              ag_targets_of_names(&set, (const char *const[]){"q_proj", "lm_head"}, 2, &tiny, &arena, &err));
+              ag_targets_of_names(&set, (const char *const[]){"q_proj", "lm_head"}, 2, NULL, 0, &tiny, &arena, &err));
     must_fail(AG_E_CONFIG, "'embed_tokens' selects 'model.embed_tokens'",
-              ag_targets_of_names(&set, (const char *const[]){"embed_tokens"}, 1, &tiny, &arena, &err));
+              ag_targets_of_names(&set, (const char *const[]){"embed_tokens"}, 1, NULL, 0, &tiny, &arena, &err));
     must_fail(AG_E_CONFIG, "'self_attn' selects 'model.layers.0.self_attn'",
-              ag_targets_of_names(&set, (const char *const[]){"self_attn"}, 1, &tiny, &arena, &err));
-    must_fail(AG_E_CONFIG, "is empty", ag_targets_of_names(&set, NULL, 0, &tiny, &arena, &err));
+              ag_targets_of_names(&set, (const char *const[]){"self_attn"}, 1, NULL, 0, &tiny, &arena, &err));
+    must_fail(AG_E_CONFIG, "is empty", ag_targets_of_names(&set, NULL, 0, NULL, 0, &tiny, &arena, &err));
+    ag_arena_free(&arena);
+}
+
+static void layers_bound_what_ends_of_paths_select(void **state)
+{
+    (void)state;
+    ag_err err;
+    ag_arena arena = {0};
+    ag_target_set set;
+    const int64_t layers[] = {3, 7};
+    const char *const names[] = {"q_proj", "model.layers.5.mlp.up_proj"};
+    must(ag_targets_of_names(&set, names, 2, layers, 2, &tiny, &arena, &err));
+    assert_int_equal(3, set.n);
+    assert_true(set.on[3 * AG_N_PROJ + AG_PROJ_Q] && set.on[7 * AG_N_PROJ + AG_PROJ_Q] && set.on[5 * AG_N_PROJ + AG_PROJ_UP]);
+    const int64_t outside[] = {12};
+    must_fail(AG_E_CONFIG, "'q_proj' selects no module", ag_targets_of_names(&set, names, 1, outside, 1, &tiny, &arena, &err));
     ag_arena_free(&arena);
 }
 
@@ -135,6 +151,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_select_whole_paths_and_dotted_ends),
         cmocka_unit_test(names_that_select_nothing_or_too_much_are_refused),
+        cmocka_unit_test(layers_bound_what_ends_of_paths_select),
         cmocka_unit_test(patterns_must_match_whole_paths),
         cmocka_unit_test(a_pattern_cannot_keep_the_program_busy),
         cmocka_unit_test(auto_common_keeps_what_is_common),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/golden/adapter/ with PEFT on a tiny Llama. Usage: adapter.py OUT_DIR
 
-all7/ rslora/ qv/ regex/   adapters with random A and B, as save_pretrained writes them
+all7/ rslora/ qv/ pattern/ layers/ regex/   adapters with random A and B, as save_pretrained writes them
 config_<what>.json         configs of adapters that agoge must refuse
 init.safetensors           A and B of get_peft_model right after torch.manual_seed(42), r 3, all seven projections
 merged.safetensors         <projection>.base, .merged: merge_and_unload of all7/ in f32 and rslora/, layer 1 (".rslora_merged")
@@ -54,6 +54,9 @@ for name, options in {
     "all7": dict(r=4, lora_alpha=4, lora_dropout=0.25, target_modules=SEVEN),
     "rslora": dict(r=2, lora_alpha=12, use_rslora=True, target_modules=SEVEN),
     "qv": dict(r=3, lora_alpha=16, target_modules=["q_proj", "v_proj"]),
+    "pattern": dict(r=4, lora_alpha=8, rank_pattern={"q_proj": 6, "layers.0.mlp.down_proj": 2}, target_modules=["q_proj", "v_proj", "down_proj"],
+                    alpha_pattern={"layers.1.self_attn.q_proj": 16, "v_proj": 3}, layers_to_transform=[0, 1]),
+    "layers": dict(r=2, lora_alpha=8, layers_to_transform=[1], target_modules=["q_proj", "down_proj"]),
     "regex": dict(r=2, lora_alpha=5, target_modules=r".*layers\.0\..*\.(k|up)_proj"),
 }.items():
     save(name, **options)
@@ -61,8 +64,7 @@ for name, options in {
 for name, options in {
     "dora": dict(r=2, use_dora=True, target_modules=["q_proj"]),
     "save_head": dict(r=2, modules_to_save=["lm_head"], target_modules=["q_proj"]),
-    "rank_pattern": dict(r=2, rank_pattern={"q_proj": 6}, target_modules=["q_proj"]),
-    "layers": dict(r=2, layers_to_transform=[1], target_modules=["q_proj"]),
+    "regex_key": dict(r=2, rank_pattern={"(q|k)_proj": 6}, target_modules=["q_proj"]),
     "bias": dict(r=2, bias="all", target_modules=["q_proj"]),
     "embed": dict(r=2, target_modules=["q_proj", "embed_tokens"]),
 }.items():
