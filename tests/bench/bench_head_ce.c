@@ -43,7 +43,8 @@ static void bench(ag_backend *be, int64_t C, int64_t V, ag_compute compute)
     }
     for (int64_t m = 0; m < M; m++) targets[m] = (int32_t)(m * 7919 % V);
     const ag_weight weight = {.type = AG_W_BF16, .N = V, .K = C, .data = w};
-    be->scratch.bytes = ag_head_ce_scratch_bytes(be, M, C, V);
+    const size_t scratch = ag_head_ce_scratch_bytes(be, M, C, V), for_products = ag_linear_scratch_bytes(be, M, C, IDS);
+    be->scratch.bytes = scratch > for_products ? scratch : for_products;
     be->scratch.data = bytes_of(be->scratch.bytes);
     double best[4] = {1e30, 1e30, 1e30, 1e30};
     for (int run = 0; run < RUNS; run++) {
@@ -74,7 +75,7 @@ static void bench(ag_backend *be, int64_t C, int64_t V, ag_compute compute)
     printf("C %5lld V %6lld %-4s  products %6.1f + %6.1f ms (%5.0f GFLOP/s)   forward %6.1f ms   whole %6.1f ms (%5.0f GFLOP/s), %.2f of "
            "the products; recomputing would be %.2f   scratch %.1f MiB\n", (long long)C, (long long)V, compute ? "bf16" : "f32",
            best[0] * 1e-6, best[1] * 1e-6, flop / products, best[2] * 1e-6, best[3] * 1e-6, flop / best[3], best[3] / products,
-           (best[3] + best[0]) / products, (double)be->scratch.bytes / 1048576);
+           (best[3] + best[0]) / products, (double)scratch / 1048576);
     void *all[] = {x, dx, nll, logits, row, targets, w, be->scratch.data};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
