@@ -1,8 +1,7 @@
 /* Random numbers that can be repeated to the bit.
  *
- * Philox 4x32-10 (Salmon et al. 2011): counter-based, so any element's number is computed from its address alone. Dropout
- * uses it: the same (seed, step, micro-batch, layer, site, element) gives the same decision in forward, in recomputation,
- * after a resume and for any number of threads.
+ * Philox 4x32-10 (Salmon et al. 2011): counter-based, so any number of a stream is computed from its address alone. (Dropout
+ * works the same way with a cheaper mixer: ops/lora/dropout_hash.h.)
  *
  * MT19937 as torch's CPU generator runs it: seeding, randperm and uniform as torch does them, so that the same seed gives
  * HF Trainer's data order and PEFT's initial weights; the state is saved as torch saves it. */

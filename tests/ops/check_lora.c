@@ -158,35 +158,59 @@ static void forward_and_backward_see_the_mask_of_the_definition(void **state)
     } while (*level++ != AG_CPU_REF);
 }
 
-/* How many standard deviations `count` of n lies from a share of p. */
-static double deviations(double count, double n, double p) { return fabs(count - n * p) / sqrt(n * p * (1 - p)); }
-
-static void dropout_keeps_its_share_and_sites_are_independent(void **state)
+static void dropout_keeps_its_share(void **state)
 {
     (void)state;
-    enum { N = 1 << 18, PAIRS = 8 };
+    enum { N = 1 << 18 };
     const float ps[] = {0.05f, 0.1f, 0.5f, 0.9f};
-    /* a neighbour: the next element, the other half of the hash, the next row of a width, another site, another key */
-    const uint64_t apart[PAIRS][3] = {{1, 0, 0}, {16, 0, 0}, {32, 0, 0}, {576, 0, 0}, {1536, 0, 0}, {0, 1, 0}, {0, 1u << 20, 0}, {0, 0, 1}};
     for (size_t i = 0; i < sizeof ps / sizeof *ps; i++) {
         const ag_dropout d = {ps[i], 1234, 56};
         const double keep = 1 / (double)ag_dropout_scale(&d);
-        assert_true(fabs(keep - (1 - (double)ps[i])) <= 1.0 / 65536);
-        double kept = 0, both[PAIRS] = {0};
-        for (uint64_t e = 0; e < N; e++) {
-            const bool here = ag_dropout_keeps(&d, e);
-            kept += here;
-            for (int n = 0; here && n < PAIRS; n++) {
-                const ag_dropout other = {ps[i], d.key + apart[n][2], d.site + apart[n][1]};
-                both[n] += ag_dropout_keeps(&other, e + apart[n][0]);
-            }
-        }
-        assert_true(deviations(kept, N, keep) < 4);
-        for (int n = 0; n < PAIRS; n++) assert_true(deviations(both[n], N, keep * keep) < 5);
+        assert_true(fabs(keep - (1 - (double)d.p)) <= 1.0 / 65536);
+        double kept = 0;
+        for (uint64_t e = 0; e < N; e++) kept += ag_dropout_keeps(&d, e);
+        assert_true(fabs(kept - N * keep) < 4 * sqrt(N * keep * (1 - keep)));
     }
     const ag_dropout never = {0, 1, 2};
     for (uint64_t e = 0; e < 1000; e++) assert_true(ag_dropout_keeps(&never, e));
     assert_true(ag_dropout_scale(&never) == 1);
+}
+
+/* The upper four of an element's sixteen bits, found by asking at four shares. */
+static unsigned upper_bits(uint64_t key, uint64_t site, uint64_t element)
+{
+    unsigned bits = 0;
+    for (unsigned bit = 8; bit > 0; bit /= 2)
+        if (ag_dropout_keeps(&(ag_dropout){(float)(bits + bit) / 16, key, site}, element)) bits += bit;
+    return bits;
+}
+
+/* How many standard deviations a χ² over the 16×16 table of pairs lies from its mean. */
+static double correlation(const uint8_t *a, const uint8_t *b, int n)
+{
+    double table[16][16] = {{0}}, chi2 = 0, want = n / 256.0;
+    for (int i = 0; i < n; i++) table[a[i]][b[i]]++;
+    for (int i = 0; i < 256; i++) chi2 += (table[i / 16][i % 16] - want) * (table[i / 16][i % 16] - want) / want;
+    return (chi2 - 255) / sqrt(2 * 255);
+}
+
+static void neighbours_rows_sites_and_keys_are_independent(void **state)
+{
+    (void)state;
+    enum { N = 1 << 18, MORE = 4608, KEYS = 3 };
+    /* the next element, the other half of the hash, other groups, rows of real widths */
+    const int apart[] = {1, 2, 15, 16, 17, 32, 64, 576, 1536, MORE};
+    static uint8_t here[N + MORE], next_site[N], next_key[N];
+    for (uint64_t key = 0; key < KEYS; key++) {
+        for (uint64_t e = 0; e < N + MORE; e++) here[e] = (uint8_t)upper_bits(key, 9, e);
+        for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
+            if (correlation(here, here + apart[i], N) > 5) fail_msg("elements %d apart are correlated", apart[i]);
+        for (uint64_t e = 0; e < N; e++) {
+            next_site[e] = (uint8_t)upper_bits(key, 10, e);
+            next_key[e] = (uint8_t)upper_bits(key + 1, 9, e);
+        }
+        assert_true(correlation(here, next_site, N) < 5 && correlation(here, next_key, N) < 5);
+    }
 }
 
 /* ---- PEFT ------------------------------------------------------------------------------------------------------------ */
@@ -241,7 +265,8 @@ int main(void)
         cmocka_unit_test(dx_may_be_left_out),
         cmocka_unit_test(scratch_for_many_tokens_is_enough_for_fewer),
         cmocka_unit_test(forward_and_backward_see_the_mask_of_the_definition),
-        cmocka_unit_test(dropout_keeps_its_share_and_sites_are_independent),
+        cmocka_unit_test(dropout_keeps_its_share),
+        cmocka_unit_test(neighbours_rows_sites_and_keys_are_independent),
         cmocka_unit_test(numbers_equal_peft),
         cmocka_unit_test(wrong_arguments_are_refused_with_a_sentence),
     };

@@ -8,15 +8,15 @@
 /* Factors of 32 elements whose first has `counter` (a multiple of 16). */
 static inline void dropout_factors_of_group(float *factor, const dropout_plan *d, uint64_t counter, uint64_t words)
 {
-    vu lane;
-    for (int l = 0; l < VF_LANES; l++) lane[l] = (uint32_t)l;
+    vu steps;
+    for (int l = 0; l < VF_LANES; l++) steps[l] = (uint32_t)l * DROPOUT_STEP;
     const vi drop = (vi){0} + (int32_t)d->drop, scale = (vi)vf_set1(d->scale);
 #pragma GCC unroll 4
     for (int part = 0; part < 16; part += VF_LANES) {
-        vu x = (lane + ((uint32_t)counter + (uint32_t)part)) ^ (uint32_t)words;
+        vu x = steps + (((uint32_t)counter + (uint32_t)part) * DROPOUT_STEP + (uint32_t)words);
         x = (x ^ x >> 16) * DROPOUT_MIX1;
         x = ((x ^ x >> 15) + (uint32_t)(words >> 32)) * DROPOUT_MIX2;
-        x = x ^ x >> 16;
+        x = x ^ x >> 15;
         vf_store(factor + part, (vf)(((vi)(x & 0xffffu) >= drop) & scale));
         vf_store(factor + part + 16, (vf)(((vi)(x >> 16) >= drop) & scale));
     }

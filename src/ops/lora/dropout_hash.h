@@ -4,16 +4,19 @@
  *     counter = 16·g + (j mod 16)       hash = mix(counter's low word, key words of (key, site, counter's high word))
  *     the element's 16 bits are the low half of the hash for j < 16, the high half for j ≥ 16; kept if bits ≥ drop
  *
- * So sixteen lanes hash sixteen counters and have the decisions of 32 neighbouring elements without moving a lane. The mixer is
- * the two-multiply one found by C. Wellons' search ("lowbias32", bias 0.17), with one key word put in before the first multiply
- * and one before the second: sites so differ by more than a shift of the same sequence. */
+ * So sixteen lanes hash sixteen counters and have the decisions of 32 neighbouring elements without moving a lane. The mixer: the
+ * counter times an odd number near 2^32 divided by the golden ratio, plus a key word (in vectors an addition, because counters are
+ * consecutive); then two rounds of shift and multiply whose constants are from C. Wellons' search for low bias, a second key word
+ * in between, so that sites differ by more than a shift of one sequence. Without the first multiplication elements a row apart
+ * are visibly correlated, whatever the two rounds are. */
 #ifndef AG_DROPOUT_HASH_H
 #define AG_DROPOUT_HASH_H
 
 #include "ops/lora/lora.h"
 
-enum { DROPOUT_MIX1 = 0x7feb352d };
-#define DROPOUT_MIX2 0x846ca68bu
+#define DROPOUT_STEP 0x9e3779b1u
+#define DROPOUT_MIX1 0x21f0aaadu
+#define DROPOUT_MIX2 0xd35a2d97u
 
 typedef struct {
     uint32_t drop;        /* elements whose 16 bits are below are dropped; 0: no dropout */
@@ -45,10 +48,10 @@ static inline uint64_t dropout_key_words(const dropout_plan *d, uint32_t counter
 
 static inline uint32_t dropout_mix(uint32_t counter, uint64_t words)
 {
-    uint32_t x = counter ^ (uint32_t)words;
+    uint32_t x = counter * DROPOUT_STEP + (uint32_t)words;
     x = (x ^ x >> 16) * DROPOUT_MIX1;
     x = ((x ^ x >> 15) + (uint32_t)(words >> 32)) * DROPOUT_MIX2;
-    return x ^ x >> 16;
+    return x ^ x >> 15;
 }
 
 static inline bool dropout_keeps(const dropout_plan *d, uint64_t index)
