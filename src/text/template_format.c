@@ -101,7 +101,7 @@ static void put_int_value(ag_trun *r, const spec *s, ag_tint i)
     }
     if (s->type && !strchr("dnboxX", s->type)) ag_trun_fail(r, "ValueError", "Unknown format code '%c' for object of type 'int'", s->type);
     unsigned base = s->type == 'b' ? 2 : s->type == 'o' ? 8 : s->type == 'x' || s->type == 'X' ? 16 : 10;
-    char digits[136];
+    char digits[160];
     size_t at = r->out.n;
     ag_trun_put_int(r, i, base);
     ag_tval text = ag_trun_cut(r, at);

@@ -178,7 +178,7 @@ typedef struct {
 
 static void put_u(ag_trun *r, uint32_t unit)
 {
-    char escape[8];
+    char escape[16];
     snprintf(escape, sizeof escape, "\\u%04x", (unsigned)unit);
     ag_trun_put_word(r, escape);
 }
