@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Enough for any sane split pattern on a text of any length (each match starts anew), far too little for one that explodes. */
-enum { MATCH_LIMIT = 2000000, DEPTH_LIMIT = 100000, HEAP_LIMIT_KIB = 65536 };
+/* A sane pattern takes a few steps for each byte, even where one match covers the whole text; far too little for one that
+ * explodes. */
+enum { MATCH_LIMIT = 2000000, MATCH_LIMIT_PER_BYTE = 8, DEPTH_LIMIT = 100000, HEAP_LIMIT_KIB = 65536 };
 enum { JIT_STACK_MIN = 32 * 1024, JIT_STACK_MAX = 4 * 1024 * 1024 };
 
 struct ag_regex {
@@ -52,7 +53,6 @@ static thread_state *state_get(void)
     s->context = pcre2_match_context_create(NULL);
     s->stack = pcre2_jit_stack_create(JIT_STACK_MIN, JIT_STACK_MAX, NULL);
     if (!s->data || !s->context || !s->stack || pthread_setspecific(state_key, s)) ag_out_of_memory(JIT_STACK_MIN);
-    pcre2_set_match_limit(s->context, MATCH_LIMIT);
     pcre2_set_depth_limit(s->context, DEPTH_LIMIT);
     pcre2_set_heap_limit(s->context, HEAP_LIMIT_KIB);
     pcre2_jit_stack_assign(s->context, NULL, s->stack);
@@ -148,7 +148,8 @@ static void find_text(const ag_pattern *p, const unsigned char *text, size_t n, 
 static ag_status find_regex(const ag_pattern *p, const unsigned char *text, size_t n, bool invert, ag_pieces *pieces, ag_err *err)
 {
     thread_state *s = state_get();
-    size_t done = 0, at = 0, last_end = SIZE_MAX;
+    size_t done = 0, at = 0, last_end = SIZE_MAX, limit = MATCH_LIMIT + MATCH_LIMIT_PER_BYTE * n;
+    pcre2_set_match_limit(s->context, limit < UINT32_MAX ? (uint32_t)limit : UINT32_MAX);
     while (at <= n) {
         int found = pcre2_match(p->regex->code, text, n, at, PCRE2_NO_UTF_CHECK, s->data, s->context);
         if (found == PCRE2_ERROR_NOMATCH) break;

@@ -96,6 +96,8 @@ static ag_status read_vocab_list(ag_tokenizer *t, ag_json_walk *w, ag_str *key, 
         AG_TRY(ag_json_walk_byte(w, ','));
         AG_TRY(ag_json_walk_double(w, &score));
         AG_TRY(ag_json_walk_byte(w, ']'));
+        if (key->n > AG_UNIGRAM_MAX_BYTES)
+            return ag_fail(w->err, AG_E_UNSUPPORTED, "%s: token %zu has %zu bytes; %d are the most", w->name, n, key->n, AG_UNIGRAM_MAX_BYTES);
         AG_TRY(ag_token_vocab_add_again(&t->vocab, key->text ? key->text : "", key->n, (int64_t)n, w->name, w->err));
         if (n == room) {
             room = room ? room * 2 : 1024;
@@ -184,7 +186,7 @@ static ag_status read_wordpiece(ag_tokenizer *t, const json_t *model, bool whole
     int64_t most = 100;
     AG_TRY(ag_json_get_string(model, "unk_token", &unk, t->name, err));
     AG_TRY(ag_json_get_string(model, "continuing_subword_prefix", &prefix, t->name, err));
-    AG_TRY(ag_json_get_int(model, "max_input_chars_per_word", 0, INT32_MAX, &most, t->name, err));
+    AG_TRY(ag_json_get_int(model, "max_input_chars_per_word", 0, AG_WORDPIECE_MAX_CHARS, &most, t->name, err));
     *p = (ag_wordpiece){.vocab = &t->vocab, .prefix = copy_text(prefix), .max_chars = (size_t)most, .whole_words = whole_words};
     t->unk_token = copy_text(unk);
     p->unk_id = ag_token_vocab_find(&t->vocab, unk, strlen(unk));

@@ -129,6 +129,8 @@ ag_status ag_tokenizer_add_token(ag_tokenizer *t, ag_added_token token, ag_err *
 
 ag_status ag_tokenizer_add_token_as(ag_tokenizer *t, ag_added_token token, ag_err *err)
 {
+    if (token.n > AG_ADDED_MAX_BYTES)
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: the added token \"%.60s…\" has %zu bytes; %d are the most", t->name, token.text, token.n, AG_ADDED_MAX_BYTES);
     AG_TRY(ag_token_vocab_add(&t->added_texts, token.text, token.n, (int64_t)t->added.n, t->name, err));
     token.text = copied(token.text, token.n);
     if (t->added.n == t->added.room) {

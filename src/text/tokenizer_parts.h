@@ -15,6 +15,8 @@
 
 typedef enum { AG_MODEL_BPE, AG_MODEL_UNIGRAM, AG_MODEL_WORDPIECE, AG_MODEL_WORDLEVEL } ag_model_kind;
 enum { AG_FAST_SCANNERS = 4 };
+/* Every place of a text is tried against whole tokens: their length bounds the time. */
+enum { AG_ADDED_MAX_BYTES = 4096, AG_UNIGRAM_MAX_BYTES = 4096, AG_WORDPIECE_MAX_CHARS = 1000 };
 
 struct ag_tokenizer {
     uint64_t serial; /* no two tokenizers of a process share it: caches know by it whose words they hold */
