@@ -109,8 +109,10 @@ static void check_differences(attention_problem *p)
 static void reference_backward_equals_finite_differences(void **state)
 {
     (void)state;
-    attention_problem whole = attention_problem_create(7, 7, 4, 2, 5, AG_ATTENTION_WHOLE, 0, 2), window = attention_problem_create(9, 9, 2, 1, 3, AG_ATTENTION_WHOLE, 4, 2);
-    attention_problem packed = attention_problem_create(25, 25, 3, 3, 3, AG_ATTENTION_PACKED, 0, 2), prefix = attention_problem_create(3, 8, 4, 2, 4, AG_ATTENTION_WHOLE, 0, 2);
+    attention_problem whole = attention_problem_create(7, 7, 4, 2, 5, AG_ATTENTION_WHOLE, 0, 2);
+    attention_problem window = attention_problem_create(9, 9, 2, 1, 3, AG_ATTENTION_WHOLE, 4, 2);
+    attention_problem packed = attention_problem_create(25, 25, 3, 3, 3, AG_ATTENTION_PACKED, 0, 2);
+    attention_problem prefix = attention_problem_create(3, 8, 4, 2, 4, AG_ATTENTION_WHOLE, 0, 2);
     check_differences(&whole);
     check_differences(&window);
     check_differences(&packed);
