@@ -142,6 +142,10 @@ static ag_status put_tokenizer(ag_gguf_writer *w, const ag_export_options *optio
     ag_model_text *text = NULL;
     ag_gguf_vocab_owner *owner = NULL;
     ag_gguf_vocab vocab = {0};
+    if (ag_export_has_no_tokenizer(options, arena)) {
+        ag_gguf_put_text(w, "tokenizer.ggml.model", "none"); /* llama.cpp's word for it */
+        return AG_OK;
+    }
     ag_status status = ag_model_text_open(&text, options->text_path ? options->text_path : options->base->path, err);
     if (!status) status = ag_tokenizer_to_gguf(text->tokenizer, d->V, &vocab, &owner, err);
     if (!status) {

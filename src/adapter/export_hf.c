@@ -213,7 +213,8 @@ ag_status ag_export_hf(const char *dir, const ag_export_options *options, ag_exp
     job j = {.dir = dir, .options = options, .report = report};
     const char *text_path = options->text_path ? options->text_path : options->base->path;
     ag_status status = write_configs(&j, err);
-    if (!status) status = ag_path_is_dir(text_path) ? copy_tokenizer(&j, text_path, err) : write_tokenizer(&j, text_path, err);
+    if (!status && !ag_export_has_no_tokenizer(options, &j.arena))
+        status = ag_path_is_dir(text_path) ? copy_tokenizer(&j, text_path, err) : write_tokenizer(&j, text_path, err);
     if (!status) status = write_weights(&j, err);
     if (!status) status = ag_export_measure_quantization(report, options, err);
     ag_export_buffer_free(&j.buffer);

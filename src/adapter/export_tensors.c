@@ -1,5 +1,7 @@
 #include "adapter/export_tensors.h"
 
+#include "base/fs.h"
+#include "base/log.h"
 #include "model/description_gguf.h"
 
 #include <math.h>
@@ -9,6 +11,16 @@
 enum { BLOCK_FLOATS = 1 << 20 };
 /* Bytes that a weight takes at most in a type that is written. */
 enum { MAX_BYTES_PER_WEIGHT = 4 };
+
+bool ag_export_has_no_tokenizer(const ag_export_options *options, ag_arena *arena)
+{
+    const char *dir = options->base->path;
+    if (options->text_path || options->base->source != AG_SOURCE_HF || ag_path_is_file(ag_path_join(arena, dir, "tokenizer.json")) ||
+        ag_path_is_file(ag_path_join(arena, dir, "tokenizer.model")))
+        return false;
+    ag_log(AG_LOG_WARN, "%s has no tokenizer, so what is exported has none either", dir);
+    return true;
+}
 
 /* ---- the list ------------------------------------------------------------------------------------------------------------ */
 typedef struct {

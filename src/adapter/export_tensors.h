@@ -13,7 +13,8 @@ typedef struct {
     const ag_model *base;         /* whose weights are merged, in the form in which it holds them */
     const ag_layer_lora *lora;    /* [L], or NULL: the base alone */
     const ag_model *original;     /* NULL, or the same model unquantized: what quantizing changed is then measured, too */
-    const char *text_path;        /* folder or .gguf file that the tokenizer is carried over from; NULL: the base's own */
+    const char *text_path;        /* folder or .gguf file that the tokenizer is carried over from; NULL: the base's own, and
+                                   * where it has none the export has none, which the log says */
     const char *name;             /* of the model, for a GGUF's general.name; NULL: the base's folder or file */
     uint64_t max_shard_bytes;     /* of a Hugging Face folder's shards; 0: one file */
     int n_threads;                /* 1 or more */
@@ -33,6 +34,9 @@ typedef struct {
     bool is_rotated;              /* q and k: rows that a GGUF of some families stores in rope pairs */
     const ag_lora_view *pair;     /* or NULL */
 } ag_export_tensor;
+
+/* Whether the base is a folder without any tokenizer, and no other was given: warns, and nothing is to be carried over. */
+bool ag_export_has_no_tokenizer(const ag_export_options *options, ag_arena *arena);
 
 /* All tensors in the order of the modules (embedding, layers, final norm, head unless it is tied), in the arena. */
 void ag_export_tensors(ag_export_tensor **out, int64_t *n, const ag_export_options *options, ag_arena *arena);

@@ -446,6 +446,23 @@ static void what_cannot_be_exported_is_refused(void **state)
     scratch_dir_remove();
 }
 
+static void a_base_without_a_tokenizer_is_exported_without_one(void **state)
+{
+    (void)state;
+    begin();
+    ag_model *m = open_golden("tiny"), *back;
+    const ag_export_options o = {.base = m, .n_threads = 1};
+    ag_export_report report;
+    must(ag_export_hf(scratch_path("out"), &o, &report, &err));
+    assert_false(ag_path_is_file(scratch_path("out/tokenizer.json")));
+    must(ag_export_gguf(scratch_path("m.gguf"), AG_W_F32, &o, &report, &err));
+    must(ag_model_open(&back, scratch_path("m.gguf"), &(ag_model_options){0}, &err));
+    check_same_model(back, m, NULL, as_it_is, as_it_is);
+    ag_model_close(&back);
+    ag_model_close(&m);
+    scratch_dir_remove();
+}
+
 static void an_adapter_alone_has_the_bases_order_of_rows(void **state)
 {
     (void)state;
@@ -519,6 +536,7 @@ int main(void)
         cmocka_unit_test(what_quantizing_changed_is_measured),
         cmocka_unit_test(rows_that_q8_0_cannot_hold_are_f16),
         cmocka_unit_test(what_cannot_be_exported_is_refused),
+        cmocka_unit_test(a_base_without_a_tokenizer_is_exported_without_one),
         cmocka_unit_test(an_adapter_alone_has_the_bases_order_of_rows),
         cmocka_unit_test(a_config_is_changed_only_where_it_must_be),
     };
