@@ -21,7 +21,7 @@ setup-test:
 
 build: setup
 	@cmake --preset $(PRESET) >/dev/null
-	@cmake --build $(BUILD) -j $(JOBS)
+	@cmake --build $(BUILD) -j $(JOBS) --target agoge
 
 demo: build
 	@tools/demo.sh $(BUILD)/agoge
