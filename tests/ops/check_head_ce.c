@@ -3,6 +3,7 @@
 #include "ops/head_ce/head_ce_cases.h"
 #include "support/op_check.h"
 #include "support/tolerance.h"
+#include "support/weight_make.h"
 
 typedef struct {
     int64_t M, C, V;
@@ -90,6 +91,34 @@ static void every_level_equals_the_reference_for_any_number_of_threads(void **st
     }
     AG_HEAD_CE_CASES(X)
 #undef X
+    check_backend_free(&ref);
+}
+
+/* A block of ids is a slice of the head's rows, and rows of NF4 may begin inside a block of scales. */
+static void a_head_in_any_stored_form_equals_the_reference(void **state)
+{
+    (void)state;
+    ag_backend ref = check_backend(AG_CPU_REF, 2);
+    const ag_weight_type types[] = {AG_W_BF16, AG_W_Q8_0, AG_W_Q6_K, AG_W_NF4, AG_W_NF4};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const int64_t C = types[i] == AG_W_NF4 ? 90 : 256;
+        ag_weight w = weight_make(types[i], 2100, C, 5, i == 4);
+        problem want = problem_create(9, C, 2100, AG_COMPUTE_F32);
+        want.w = w;
+        run(&want, &ref);
+        for (const ag_cpu_level *level = check_levels(); *level != AG_CPU_REF; level++) {
+            ag_backend be = check_backend(*level, 2);
+            problem got = problem_create(9, C, 2100, AG_COMPUTE_F32);
+            got.w = w;
+            run(&got, &be);
+            check_close(got.nll, want.nll, 9, tolerance_f32_sum((double)C), "nll");
+            check_close(got.dx, want.dx, 9 * C, tolerance_dx(&want), "dx");
+            problem_free(&got);
+            check_backend_free(&be);
+        }
+        problem_free(&want);
+        weight_free(&w);
+    }
     check_backend_free(&ref);
 }
 
@@ -260,6 +289,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reference_backward_equals_finite_differences),
         cmocka_unit_test(every_level_equals_the_reference_for_any_number_of_threads),
+        cmocka_unit_test(a_head_in_any_stored_form_equals_the_reference),
         cmocka_unit_test(numbers_equal_torch),
         cmocka_unit_test(a_sure_target_keeps_an_exact_gradient),
         cmocka_unit_test(the_first_of_equal_logits_is_the_best),
