@@ -87,7 +87,7 @@ void ag_added_set_free(ag_added_set *s)
     s->n = s->room = 0;
 }
 
-/* ---- finding them in a text -------------------------------------------------------------------------------------- */
+/* ---- finding them in a text ------------------------------------------------------------------------------------ */
 static bool is_word(const ag_added_scan *s, size_t at, bool before)
 {
     size_t bytes;
@@ -117,8 +117,10 @@ static bool touches_plain(const ag_added_scan *s, size_t start, size_t end, bool
     size_t low = 0, high = o->n_plain_ranges; /* the first range that ends behind `from` */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (o->plain_ranges[middle].end > from) high = middle;
-        else low = middle + 1;
+        if (o->plain_ranges[middle].end > from)
+            high = middle;
+        else
+            low = middle + 1;
     }
     if (low == o->n_plain_ranges || o->plain_ranges[low].start >= to || o->plain_ranges[low].start == o->plain_ranges[low].end)
         return false;

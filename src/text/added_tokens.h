@@ -25,7 +25,8 @@ void ag_added_trie_init(ag_added_trie *t);
 /* A text that is there already keeps its first value. An empty text is ignored. */
 void ag_added_trie_add(ag_added_trie *t, const char *text, size_t n, int32_t value);
 /* The leftmost, then longest match in text[from, n); its value, or -1. */
-int32_t ag_added_trie_next(const ag_added_trie *t, const unsigned char *text, size_t n, size_t from, size_t *start, size_t *end);
+int32_t ag_added_trie_next(const ag_added_trie *t, const unsigned char *text, size_t n, size_t from, size_t *start,
+                           size_t *end);
 void ag_added_trie_free(ag_added_trie *t);
 
 /* Down the trie byte by byte: a node, or -1 where no text goes on. */

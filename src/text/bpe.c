@@ -16,7 +16,7 @@ struct ag_bpe_entry {
     int32_t id;
 };
 
-/* ---- the model ---------------------------------------------------------------------------------------------------------- */
+/* ---- the model ------------------------------------------------------------------------------------------------- */
 void ag_bpe_init(ag_bpe *b, const ag_token_vocab *vocab)
 {
     *b = (ag_bpe){.vocab = vocab, .unk_id = -1, .all_bytes = true};
@@ -64,11 +64,13 @@ static void widen(ag_bpe *b)
     free(old);
 }
 
-static ag_status dangling(const char *left, size_t n_left, const char *right, size_t n_right, const char *what, const char *name,
-                          ag_err *err)
+static ag_status dangling(const char *left, size_t n_left, const char *right, size_t n_right, const char *what,
+                          const char *name, ag_err *err)
 {
-    return ag_fail(err, AG_E_FORMAT, "%s: the merge of \"%.*s\" and \"%.*s\" dangles: %s is not in the vocabulary; the file is "
-                   "damaged or was edited", name, (int)(n_left < 60 ? n_left : 60), left, (int)(n_right < 60 ? n_right : 60), right, what);
+    return ag_fail(err, AG_E_FORMAT,
+                   "%s: the merge of \"%.*s\" and \"%.*s\" dangles: %s is not in the vocabulary; the file is "
+                   "damaged or was edited",
+                   name, (int)(n_left < 60 ? n_left : 60), left, (int)(n_right < 60 ? n_right : 60), right, what);
 }
 
 ag_status ag_bpe_add_merge(ag_bpe *b, const char *left, size_t n_left, const char *right, size_t n_right, uint32_t rank,
@@ -107,7 +109,7 @@ void ag_bpe_deinit(ag_bpe *b)
     *b = (ag_bpe){0};
 }
 
-/* ---- a word ---------------------------------------------------------------------------------------------------------------- */
+/* ---- a word ---------------------------------------------------------------------------------------------------- */
 void ag_bpe_work_free(ag_bpe_work *w)
 {
     free(w->ids);
@@ -171,7 +173,10 @@ static void merge_short(const ag_bpe *b, ag_bpe_work *w)
     }
 }
 
-static inline bool before(struct ag_bpe_entry a, struct ag_bpe_entry b) { return a.rank != b.rank ? a.rank < b.rank : a.at < b.at; }
+static inline bool before(struct ag_bpe_entry a, struct ag_bpe_entry b)
+{
+    return a.rank != b.rank ? a.rank < b.rank : a.at < b.at;
+}
 
 static void heap_push(ag_bpe_work *w, struct ag_bpe_entry entry)
 {
@@ -244,8 +249,10 @@ static void merge_long(const ag_bpe *b, ag_bpe_work *w)
 
 static void merge_all(const ag_bpe *b, ag_bpe_work *w)
 {
-    if (w->n <= SHORT_WORD) merge_short(b, w);
-    else merge_long(b, w);
+    if (w->n <= SHORT_WORD)
+        merge_short(b, w);
+    else
+        merge_long(b, w);
 }
 
 static inline void symbol(ag_bpe_work *w, int32_t id, size_t length)
@@ -297,7 +304,8 @@ void ag_bpe_word(const ag_bpe *b, ag_bpe_work *w, const unsigned char *word, siz
         if (id >= 0) {
             if (unknown) symbol(w, b->unk_id, unknown), unknown = 0;
             symbol(w, id, bytes);
-        } else if (b->byte_fallback && fall_back(b, w, plain ? word + at : (const unsigned char *)spelled.text, plain ? bytes : spelled.n)) {
+        } else if (b->byte_fallback &&
+                   fall_back(b, w, plain ? word + at : (const unsigned char *)spelled.text, plain ? bytes : spelled.n)) {
             continue; /* an unknown token before it stays open, as in the original */
         } else if (b->unk_id >= 0) {
             if (unknown && !b->fuse_unk) symbol(w, b->unk_id, unknown), unknown = 0;

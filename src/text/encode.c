@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the encoding --------------------------------------------------------------------------------------------------- */
+/* ---- the encoding ---------------------------------------------------------------------------------------------- */
 static void *resized(void *old, size_t n, size_t size)
 {
     void *grown = realloc(old, n * size);
@@ -78,7 +78,7 @@ void ag_tokenizer_scratch_free(ag_tokenizer_scratch **scratch)
     *scratch = NULL;
 }
 
-/* ---- offsets ----------------------------------------------------------------------------------------------------------- */
+/* ---- offsets --------------------------------------------------------------------------------------------------- */
 uint32_t ag_encode_char_at(ag_encode_run *r, size_t byte)
 {
     if (r->ascii) return (uint32_t)byte;
@@ -114,14 +114,18 @@ static void push_added(ag_encode_run *r, int32_t index, size_t start, size_t end
     ag_encode_push(r, token->id, start, end, same ? NULL : (const char *)shown, n);
 }
 
-/* ---- step by step -------------------------------------------------------------------------------------------------------- */
+/* ---- step by step ---------------------------------------------------------------------------------------------- */
 static void find_normalized_added(ag_encode_run *r, ag_pieces *p)
 {
     ag_split_begin(p);
     for (size_t i = 0; i < p->n_pieces; i++) {
         const ag_piece *piece = &p->pieces[i];
-        ag_added_scan scan = {.set = &r->t->added, .trie = &r->t->added.normalized, .text = ag_piece_text(p, piece),
-                              .n = piece->end - piece->start, .from = p->now.from + piece->start, .to = p->now.to + piece->start,
+        ag_added_scan scan = {.set = &r->t->added,
+                              .trie = &r->t->added.normalized,
+                              .text = ag_piece_text(p, piece),
+                              .n = piece->end - piece->start,
+                              .from = p->now.from + piece->start,
+                              .to = p->now.to + piece->start,
                               .options = r->options};
         while (ag_added_scan_next(&scan)) ag_split_part(p, i, scan.start, scan.end, scan.token);
     }
@@ -154,7 +158,9 @@ static ag_status encode_pieces(ag_encode_run *r, size_t start, size_t end, ag_er
     AG_TRY(ag_normalizer_apply(&t->normalizer, p, err));
     if (t->added.normalized.n_patterns) find_normalized_added(r, p);
     AG_TRY(ag_pretokenizer_apply(&t->pretokenizer, p, err));
-    if (p->too_long) return ag_fail(err, AG_E_DATA, "the text of %zu bytes grows over %zu bytes when %s normalizes it", r->n, AG_TEXT_MAX, t->name);
+    if (p->too_long)
+        return ag_fail(err, AG_E_DATA, "the text of %zu bytes grows over %zu bytes when %s normalizes it", r->n, AG_TEXT_MAX,
+                       t->name);
     for (size_t i = 0; i < p->n_pieces; i++) {
         const ag_piece *piece = &p->pieces[i];
         const unsigned char *text = ag_piece_text(p, piece);
@@ -168,7 +174,8 @@ static ag_status encode_pieces(ag_encode_run *r, size_t start, size_t end, ag_er
         AG_TRY(model_piece(r, text, n, err));
         for (size_t k = 0; k < r->s->word.n; k++) {
             ag_word_token w = r->s->word.tokens[k];
-            ag_encode_push(r, w.id, from[w.start], to[w.end - 1], w.surface ? (const char *)text + w.start : NULL, w.end - w.start);
+            ag_encode_push(r, w.id, from[w.start], to[w.end - 1], w.surface ? (const char *)text + w.start : NULL,
+                           w.end - w.start);
         }
     }
     return AG_OK;
@@ -179,16 +186,22 @@ static ag_status encode_part(ag_encode_run *r, size_t start, size_t end, ag_err 
     const ag_tokenizer *t = r->t;
     if (!t->fast || (t->fast_nfc && !ag_nfc_surely(r->text + start, end - start))) return encode_pieces(r, start, end, err);
     if (!t->added.normalized.n_patterns) return ag_encode_fast(r, start, end), AG_OK;
-    ag_added_scan scan = {.set = &t->added, .trie = &t->added.normalized, .text = r->text + start, .n = end - start, .origin = start,
+    ag_added_scan scan = {.set = &t->added,
+                          .trie = &t->added.normalized,
+                          .text = r->text + start,
+                          .n = end - start,
+                          .origin = start,
                           .options = r->options};
     while (ag_added_scan_next(&scan)) {
-        if (scan.token < 0) ag_encode_fast(r, start + scan.start, start + scan.end);
-        else push_added(r, scan.token, start + scan.start, start + scan.end, scan.text + scan.start, scan.end - scan.start);
+        if (scan.token < 0)
+            ag_encode_fast(r, start + scan.start, start + scan.end);
+        else
+            push_added(r, scan.token, start + scan.start, start + scan.end, scan.text + scan.start, scan.end - scan.start);
     }
     return AG_OK;
 }
 
-/* ---- the whole -------------------------------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------------------------- */
 static void push_affix(ag_encode_run *r, const int32_t *ids, size_t n)
 {
     ag_encoding_reserve(r->e, n);
@@ -201,9 +214,10 @@ static void push_affix(ag_encode_run *r, const int32_t *ids, size_t n)
 
 static uint32_t moved(const ag_encode_run *r, uint32_t byte, uint32_t chars, bool back)
 {
-    for (; chars > 0; chars--) {
-        if (back) do byte--; while (byte > 0 && (r->text[byte] & 0xc0) == 0x80);
-        else do byte++; while (byte < r->n && (r->text[byte] & 0xc0) == 0x80);
+    while (chars > 0) {
+        if (back) byte--;
+        if (!back) byte++;
+        if (byte == 0 || byte >= r->n || (r->text[byte] & 0xc0) != 0x80) chars--;
     }
     return byte;
 }
@@ -220,7 +234,8 @@ static void trim_offsets(ag_encode_run *r, size_t first)
         for (size_t i = first; i < e->n; i++) {
             ag_text token = ag_encoding_token(r->t, e, i);
             uint32_t start, end;
-            ag_post_trim(token, i == first && in_front == 0, post->steps[s].add_prefix_space, e->start[i], e->end[i], &start, &end);
+            ag_post_trim(token, i == first && in_front == 0, post->steps[s].add_prefix_space, e->start[i], e->end[i], &start,
+                         &end);
             e->byte_start[i] = moved(r, e->byte_start[i], start - e->start[i], false);
             e->byte_end[i] = moved(r, e->byte_end[i], e->end[i] - end, true);
             e->start[i] = start;
@@ -237,8 +252,10 @@ static ag_status encode_valid(ag_encode_run *r, ag_err *err)
     size_t first = r->e->n;
     ag_added_scan scan = {.set = &t->added, .trie = &t->added.raw, .text = r->text, .n = r->n, .options = r->options};
     while (ag_added_scan_next(&scan)) {
-        if (scan.token < 0) AG_TRY(encode_part(r, scan.start, scan.end, err));
-        else push_added(r, scan.token, scan.start, scan.end, r->text + scan.start, scan.end - scan.start);
+        if (scan.token < 0)
+            AG_TRY(encode_part(r, scan.start, scan.end, err));
+        else
+            push_added(r, scan.token, scan.start, scan.end, r->text + scan.start, scan.end - scan.start);
     }
     if (r->offsets) trim_offsets(r, first);
     for (size_t s = 0; s < t->post.n && affixes; s++) push_affix(r, t->post.steps[s].after, t->post.steps[s].n_after);
@@ -266,8 +283,10 @@ static size_t place_in_repaired(const ag_tokenizer_scratch *s, size_t byte)
     size_t low = 0, high = s->repaired.n;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (s->repaired_at[middle] < byte) low = middle + 1;
-        else high = middle;
+        if (s->repaired_at[middle] < byte)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return low;
 }
@@ -278,12 +297,14 @@ static ag_status encode_malformed(ag_encode_run *r, ag_err *err)
     repair(s, (const char *)r->text, r->n);
     r->text = (const unsigned char *)s->repaired.text;
     r->n = s->repaired.n;
-    if (r->n > AG_TEXT_MAX) return ag_fail(err, AG_E_DATA, "the text takes more than %zu bytes once its malformed parts are replaced", AG_TEXT_MAX);
+    if (r->n > AG_TEXT_MAX)
+        return ag_fail(err, AG_E_DATA, "the text takes more than %zu bytes once its malformed parts are replaced", AG_TEXT_MAX);
     ag_encode_options options = *r->options;
     size_t n_ranges = options.n_plain_ranges, first = r->e->n;
     ag_text_range *ranges = resized(NULL, n_ranges + 1, sizeof *ranges);
     for (size_t i = 0; i < n_ranges; i++)
-        ranges[i] = (ag_text_range){place_in_repaired(s, options.plain_ranges[i].start), place_in_repaired(s, options.plain_ranges[i].end)};
+        ranges[i] = (ag_text_range){place_in_repaired(s, options.plain_ranges[i].start),
+                                    place_in_repaired(s, options.plain_ranges[i].end)};
     options.plain_ranges = ranges;
     r->options = &options;
     ag_status status = encode_valid(r, err);
@@ -311,10 +332,18 @@ ag_status ag_tokenizer_encode(const ag_tokenizer *t, ag_tokenizer_scratch *scrat
                               const ag_encode_options *options, ag_encoding *e, ag_err *err)
 {
     static const ag_encode_options usual = {0};
-    if (n > AG_TEXT_MAX) return ag_fail(err, AG_E_DATA, "a text of %zu bytes is longer than the %zu that can be tokenized at once", n, AG_TEXT_MAX);
+    if (n > AG_TEXT_MAX)
+        return ag_fail(err, AG_E_DATA, "a text of %zu bytes is longer than the %zu that can be tokenized at once", n,
+                       AG_TEXT_MAX);
     if (!options) options = &usual;
     const unsigned char *bytes = (const unsigned char *)(n ? text : "");
-    ag_encode_run r = {.t = t, .s = scratch, .text = bytes, .n = n, .options = options, .e = e, .offsets = !options->ids_only,
+    ag_encode_run r = {.t = t,
+                       .s = scratch,
+                       .text = bytes,
+                       .n = n,
+                       .options = options,
+                       .e = e,
+                       .offsets = !options->ids_only,
                        .ascii = is_ascii(bytes, n)};
     size_t n_before = e->n, n_surfaces = e->surfaces.n;
     ag_status status = r.ascii || ag_utf8_valid(text, n) ? encode_valid(&r, err) : encode_malformed(&r, err);

@@ -12,7 +12,7 @@ enum { CACHE_ENTRIES = 1 << 15, CACHE_KEY = 30, CACHE_IDS = 6 };
 
 /* One cache line. A word whose tokens do not fit is not kept. */
 struct ag_cache_entry {
-    uint8_t n_key, n_ids;        /* n_ids 0: empty */
+    uint8_t n_key, n_ids; /* n_ids 0: empty */
     unsigned char key[CACHE_KEY];
     uint8_t lengths[8];
     int32_t ids[CACHE_IDS];
@@ -40,7 +40,8 @@ static void begin_cache(const ag_tokenizer *t, ag_tokenizer_scratch *s)
 static inline bool continues(unsigned char byte) { return (byte & 0xc0) == 0x80; }
 
 /* Tokens may begin and end inside characters; their offsets cover whole ones. */
-static void push_ids(ag_encode_run *r, size_t start, const int32_t *ids, const uint8_t *short_lengths, const uint32_t *lengths, size_t n)
+static void push_ids(ag_encode_run *r, size_t start, const int32_t *ids, const uint8_t *short_lengths, const uint32_t *lengths,
+                     size_t n)
 {
     ag_encoding *e = r->e;
     ag_encoding_reserve(e, n);
@@ -121,7 +122,8 @@ static void push_word(ag_encode_run *r, size_t start, size_t end)
 }
 
 /* Digits as the pre-tokenizer of that name sees them: each for itself, or a run. */
-static bool next_digits(const uint16_t *kinds, const unsigned char *text, size_t n, size_t at, bool contiguous, size_t *start, size_t *end)
+static bool next_digits(const uint16_t *kinds, const unsigned char *text, size_t n, size_t at, bool contiguous, size_t *start,
+                        size_t *end)
 {
     size_t bytes;
     while (at < n && !(kinds[ag_utf8_peek(text, at, &bytes)] & AG_CHAR_NUMERIC)) at += bytes;

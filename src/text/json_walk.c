@@ -37,7 +37,10 @@ static bool hex4(ag_json_walk *w, uint32_t *out)
     *out = 0;
     for (int i = 0; i < 4; i++) {
         char c = w->at[i];
-        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
         if (digit < 0) return false;
         *out = *out << 4 | (uint32_t)digit;
     }
@@ -55,7 +58,8 @@ static ag_status escape(ag_json_walk *w, ag_str *out)
     uint32_t code, low;
     if (c != 'u' || !hex4(w, &code)) return bad(w, "unknown escape in a string");
     if (code >= 0xd800 && code < 0xe000) {
-        if (code >= 0xdc00 || w->end - w->at < 6 || w->at[0] != '\\' || w->at[1] != 'u') return bad(w, "a surrogate stands alone");
+        if (code >= 0xdc00 || w->end - w->at < 6 || w->at[0] != '\\' || w->at[1] != 'u')
+            return bad(w, "a surrogate stands alone");
         w->at += 2;
         if (!hex4(w, &low) || low < 0xdc00 || low >= 0xe000) return bad(w, "a surrogate stands alone");
         code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
@@ -100,7 +104,8 @@ ag_status ag_json_walk_int(ag_json_walk *w, int64_t *out)
     const char *p = w->at + negative, *first = p;
     int64_t value = 0;
     for (; p < w->end && *p >= '0' && *p <= '9'; p++)
-        if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, *p - '0', &value)) return bad(w, "number too large");
+        if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, *p - '0', &value))
+            return bad(w, "number too large");
     if (p == first || (p < w->end && (*p == '.' || *p == 'e' || *p == 'E'))) return bad(w, "expected an integer");
     w->at = p;
     *out = negative ? -value : value;
@@ -114,7 +119,8 @@ ag_status ag_json_walk_double(ag_json_walk *w, double *out)
     size_t n = number_bytes(w);
     memcpy(copy, w->at, n);
     copy[n] = 0;
-    if (n == 0 || n == MAX_NUMBER || !(copy[0] == '-' || (copy[0] >= '0' && copy[0] <= '9'))) return bad(w, "expected a number");
+    if (n == 0 || n == MAX_NUMBER || !(copy[0] == '-' || (copy[0] >= '0' && copy[0] <= '9')))
+        return bad(w, "expected a number");
     *out = strtod(copy, &end);
     if (end != copy + n) return bad(w, "expected a number");
     w->at += n;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- byte-level alphabet ------------------------------------------------------------------------------------------ */
+/* ---- byte-level alphabet --------------------------------------------------------------------------------------- */
 /* Printable Latin-1 bytes stand for themselves, the other 68 for U+0100 and on, in order. */
 uint32_t ag_byte_level_char(unsigned char byte)
 {
@@ -40,7 +40,7 @@ void ag_byte_level_map(ag_pieces *p)
     ag_rewrite_end(p);
 }
 
-/* ---- passes ---------------------------------------------------------------------------------------------------------- */
+/* ---- passes ---------------------------------------------------------------------------------------------------- */
 /* What a character becomes: n code points (0: it is left out). The first stands for it, the others are new behind it. */
 typedef size_t map_char(const ag_norm_rule *rule, uint32_t c, uint32_t out[32]);
 
@@ -112,7 +112,7 @@ static size_t map_chinese(const ag_norm_rule *rule, uint32_t c, uint32_t out[32]
     return out[0] = ' ', out[1] = c, out[2] = ' ', 3;
 }
 
-/* ---- normal forms ------------------------------------------------------------------------------------------------------ */
+/* ---- normal forms ---------------------------------------------------------------------------------------------- */
 typedef struct {
     uint32_t c;
     int change;
@@ -190,8 +190,10 @@ static void compose(norm_buffer *b)
             b->chars[starter].change += c.change - 1;
             continue;
         }
-        if (c.class == 0) starter = out, last_class = -1;
-        else if (starter != SIZE_MAX) last_class = (int)c.class;
+        if (c.class == 0)
+            starter = out, last_class = -1;
+        else if (starter != SIZE_MAX)
+            last_class = (int)c.class;
         b->chars[out++] = c;
     }
     b->n = out;
@@ -219,7 +221,7 @@ static void form_pass(ag_pieces *p, bool compat, bool composed)
     free(b.chars);
 }
 
-/* ---- other passes -------------------------------------------------------------------------------------------------------- */
+/* ---- other passes ---------------------------------------------------------------------------------------------- */
 static void strip_pass(const ag_norm_rule *rule, ag_pieces *p)
 {
     const uint16_t *kinds = ag_unicode_kinds();

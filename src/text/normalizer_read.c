@@ -27,10 +27,12 @@ ag_status ag_rule_text(char **out, size_t *n, const json_t *rule, const char *ke
 ag_status ag_rule_pattern(ag_pattern *out, const json_t *rule, const char *key, const char *name, ag_err *err)
 {
     const json_t *pattern = json_object_get(rule, key);
-    const json_t *text = json_is_string(pattern) ? pattern : json_object_get(pattern, "String"), *regex = json_object_get(pattern, "Regex");
+    const json_t *text = json_is_string(pattern) ? pattern : json_object_get(pattern, "String"),
+                 *regex = json_object_get(pattern, "Regex");
     const json_t *value = regex ? regex : text;
     if (!json_is_string(value))
-        return ag_fail(err, AG_E_FORMAT, "%s: '%s' of the rule %s must be {\"String\": …} or {\"Regex\": …}", name, key, ag_rule_type(rule));
+        return ag_fail(err, AG_E_FORMAT, "%s: '%s' of the rule %s must be {\"String\": …} or {\"Regex\": …}", name, key,
+                       ag_rule_type(rule));
     return ag_pattern_init(out, json_string_value(value), json_string_length(value), regex != NULL, false, name, err);
 }
 
@@ -79,8 +81,14 @@ static ag_status read_rule(ag_norm_rule *r, const json_t *value, const char *nam
     static const struct {
         const char *type;
         ag_norm_kind kind;
-    } plain[] = {{"NFC", AG_NORM_NFC}, {"NFD", AG_NORM_NFD}, {"NFKC", AG_NORM_NFKC}, {"NFKD", AG_NORM_NFKD}, {"Nmt", AG_NORM_NMT},
-                 {"Lowercase", AG_NORM_LOWERCASE}, {"StripAccents", AG_NORM_STRIP_ACCENTS}, {"ByteLevel", AG_NORM_BYTE_LEVEL}};
+    } plain[] = {{"NFC", AG_NORM_NFC},
+                 {"NFD", AG_NORM_NFD},
+                 {"NFKC", AG_NORM_NFKC},
+                 {"NFKD", AG_NORM_NFKD},
+                 {"Nmt", AG_NORM_NMT},
+                 {"Lowercase", AG_NORM_LOWERCASE},
+                 {"StripAccents", AG_NORM_STRIP_ACCENTS},
+                 {"ByteLevel", AG_NORM_BYTE_LEVEL}};
     const char *type = ag_rule_type(value);
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         if (strcmp(type, plain[i].type) == 0) return r->kind = plain[i].kind, AG_OK;
@@ -103,10 +111,13 @@ static ag_status read_rule(ag_norm_rule *r, const json_t *value, const char *nam
     if (strcmp(type, "Precompiled") == 0) {
         const json_t *map = json_object_get(value, "precompiled_charsmap");
         r->kind = AG_NORM_PRECOMPILED;
-        return ag_charsmap_create(&r->charsmap, json_is_string(map) ? json_string_value(map) : "", json_string_length(map), name, err);
+        return ag_charsmap_create(&r->charsmap, json_is_string(map) ? json_string_value(map) : "", json_string_length(map),
+                                  name, err);
     }
-    return ag_fail(err, AG_E_UNSUPPORTED, "%s: the normalizer '%s' is not known; known are NFC, NFD, NFKC, NFKD, Lowercase, Strip, "
-                   "StripAccents, Prepend, Replace, BertNormalizer, Nmt, Precompiled, ByteLevel and Sequence", name, type);
+    return ag_fail(err, AG_E_UNSUPPORTED,
+                   "%s: the normalizer '%s' is not known; known are NFC, NFD, NFKC, NFKD, Lowercase, Strip, "
+                   "StripAccents, Prepend, Replace, BertNormalizer, Nmt, Precompiled, ByteLevel and Sequence",
+                   name, type);
 }
 
 static ag_status read_rules(ag_normalizer *z, const json_t *value, const char *name, ag_err *err)

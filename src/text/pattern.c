@@ -71,23 +71,27 @@ static ag_status compile(ag_pattern *p, const char *name, ag_err *err)
     PCRE2_SIZE at = 0;
     p->regex = calloc(1, sizeof *p->regex);
     if (!p->regex) ag_out_of_memory(sizeof *p->regex);
-    p->regex->code = pcre2_compile((PCRE2_SPTR)translated.text, translated.n, PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE |
-                                   PCRE2_NEVER_BACKSLASH_C | PCRE2_NO_UTF_CHECK, &code, &at, NULL);
+    p->regex->code =
+        pcre2_compile((PCRE2_SPTR)translated.text, translated.n,
+                      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_NO_UTF_CHECK, &code, &at, NULL);
     ag_str_free(&translated);
     if (!p->regex->code) {
         PCRE2_UCHAR text[256];
         pcre2_get_error_message(code, text, sizeof text);
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: the pattern \"%.300s\" is not understood: %s", name, p->text, (const char *)text);
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: the pattern \"%.300s\" is not understood: %s", name, p->text,
+                       (const char *)text);
     }
     pcre2_jit_compile(p->regex->code, PCRE2_JIT_COMPLETE); /* without JIT it works as well, slowly */
     return AG_OK;
 }
 
-ag_status ag_pattern_init(ag_pattern *p, const char *text, size_t n, bool is_regex, bool no_scanner, const char *name, ag_err *err)
+ag_status ag_pattern_init(ag_pattern *p, const char *text, size_t n, bool is_regex, bool no_scanner, const char *name,
+                          ag_err *err)
 {
     *p = (ag_pattern){.n = n, .is_regex = is_regex};
     if (is_regex && (strlen(text) != n || n > 65536))
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: a split pattern of %zu bytes, or with a NUL in it, is not supported", name, n);
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: a split pattern of %zu bytes, or with a NUL in it, is not supported", name,
+                       n);
     p->text = malloc(n + 1);
     if (!p->text) ag_out_of_memory(n + 1);
     memcpy(p->text, text, n);
@@ -107,7 +111,7 @@ void ag_pattern_deinit(ag_pattern *p)
     *p = (ag_pattern){0};
 }
 
-/* ---- finding ------------------------------------------------------------------------------------------------------ */
+/* ---- finding --------------------------------------------------------------------------------------------------- */
 static void span(ag_pieces *pieces, size_t start, size_t end, bool match, bool invert)
 {
     ag_spans_add(pieces, start, end, match != invert);
@@ -145,7 +149,8 @@ static void find_text(const ag_pattern *p, const unsigned char *text, size_t n, 
     if (done < n) span(pieces, done, n, false, invert);
 }
 
-static ag_status find_regex(const ag_pattern *p, const unsigned char *text, size_t n, bool invert, ag_pieces *pieces, ag_err *err)
+static ag_status find_regex(const ag_pattern *p, const unsigned char *text, size_t n, bool invert, ag_pieces *pieces,
+                            ag_err *err)
 {
     thread_state *s = state_get();
     size_t done = 0, at = 0, last_end = SIZE_MAX, limit = MATCH_LIMIT + MATCH_LIMIT_PER_BYTE * n;
@@ -154,11 +159,13 @@ static ag_status find_regex(const ag_pattern *p, const unsigned char *text, size
         int found = pcre2_match(p->regex->code, text, n, at, PCRE2_NO_UTF_CHECK, s->data, s->context);
         if (found == PCRE2_ERROR_NOMATCH) break;
         if (found < 0)
-            return ag_fail(err, AG_E_DATA, "the split pattern \"%.200s\" gives up on a text of %zu bytes (match limit, code %d); the "
-                           "pattern explodes on it", p->text, n, found);
+            return ag_fail(err, AG_E_DATA,
+                           "the split pattern \"%.200s\" gives up on a text of %zu bytes (match limit, code %d); the "
+                           "pattern explodes on it",
+                           p->text, n, found);
         const PCRE2_SIZE *bounds = pcre2_get_ovector_pointer(s->data);
         size_t start = bounds[0], end = bounds[1], bytes;
-        if (end < start || end > n) break; /* \K in a look-ahead: nothing to cut by */
+        if (end < start || end > n) break;     /* \K in a look-ahead: nothing to cut by */
         if (start == end && end == last_end) { /* an empty match right behind a match: one character on */
             if (at >= n) break;
             ag_utf8_peek(text, at, &bytes);

@@ -20,11 +20,13 @@ typedef struct {
 } ag_pattern;
 
 /* no_scanner: use the regular expression engine even where a scanner is known (tests compare the two). */
-AG_MUST_USE ag_status ag_pattern_init(ag_pattern *p, const char *text, size_t n, bool is_regex, bool no_scanner, const char *name, ag_err *err);
+AG_MUST_USE ag_status ag_pattern_init(ag_pattern *p, const char *text, size_t n, bool is_regex, bool no_scanner,
+                                      const char *name, ag_err *err);
 void ag_pattern_deinit(ag_pattern *p);
 
 /* Replaces the spans of `pieces` by what the pattern finds in text[0, n). */
-AG_MUST_USE ag_status ag_pattern_find(const ag_pattern *p, const unsigned char *text, size_t n, bool invert, ag_pieces *pieces, ag_err *err);
+AG_MUST_USE ag_status ag_pattern_find(const ag_pattern *p, const unsigned char *text, size_t n, bool invert,
+                                      ag_pieces *pieces, ag_err *err);
 
 /* The pattern as PCRE2 gets it; for tests. Appended to *out. */
 AG_MUST_USE ag_status ag_regex_translate(const char *pattern, ag_str *out, const char *name, ag_err *err);

@@ -83,7 +83,7 @@ void ag_pieces_add_original(ag_pieces *p, const unsigned char *text, size_t n, u
     push_piece(&p->pieces, &p->n_pieces, &p->room_pieces, (ag_piece){(uint32_t)start, (uint32_t)(start + n), origin, token});
 }
 
-/* ---- rewriting -------------------------------------------------------------------------------------------------- */
+/* ---- rewriting ------------------------------------------------------------------------------------------------- */
 void ag_rewrite_begin(ag_pieces *p) { p->next.n = p->n_next = 0; }
 
 static void copy_source(ag_pieces *p, size_t start, size_t n)
@@ -170,7 +170,7 @@ void ag_rewrite_end(ag_pieces *p)
     swap_pieces(p);
 }
 
-/* ---- cutting ----------------------------------------------------------------------------------------------------- */
+/* ---- cutting --------------------------------------------------------------------------------------------------- */
 void ag_split_begin(ag_pieces *p) { p->n_next = 0; }
 
 void ag_split_keep(ag_pieces *p, size_t i) { push_piece(&p->next_pieces, &p->n_next, &p->room_next, p->pieces[i]); }
@@ -188,7 +188,8 @@ void ag_split_part(ag_pieces *p, size_t i, size_t start, size_t end, int32_t tok
     if (start == end) return;
     const ag_piece *piece = &p->pieces[i];
     uint32_t at = piece->start + (uint32_t)start;
-    push_piece(&p->next_pieces, &p->n_next, &p->room_next, (ag_piece){at, piece->start + (uint32_t)end, p->now.from[at], token});
+    push_piece(&p->next_pieces, &p->n_next, &p->room_next,
+               (ag_piece){at, piece->start + (uint32_t)end, p->now.from[at], token});
 }
 
 /* The parts are made in place of the spans: a span is merged into its neighbour or stands for itself. */
@@ -200,8 +201,10 @@ static size_t merge_spans(ag_span *spans, size_t n, ag_split behavior)
         size_t first = n; /* from the back: spans[first, n) are the parts */
         for (size_t k = n; k-- > 0;) {
             ag_span span = spans[k];
-            if (span.match && !previous && first < n) spans[first].start = span.start;
-            else spans[--first] = span;
+            if (span.match && !previous && first < n)
+                spans[first].start = span.start;
+            else
+                spans[--first] = span;
             previous = span.match;
         }
         for (size_t k = first; k < n; k++) spans[out++] = spans[k];
@@ -210,8 +213,10 @@ static size_t merge_spans(ag_span *spans, size_t n, ag_split behavior)
     for (size_t k = 0; k < n; k++) {
         ag_span span = spans[k];
         bool joins = behavior == AG_SPLIT_CONTIGUOUS ? span.match == previous : span.match && !previous;
-        if (joins && out > 0) spans[out - 1].end = span.end;
-        else spans[out++] = span;
+        if (joins && out > 0)
+            spans[out - 1].end = span.end;
+        else
+            spans[out++] = span;
         previous = span.match;
     }
     return out;

@@ -11,7 +11,8 @@ enum { MAX_AFFIX = 64, MAX_STEPS = 64 };
 
 static ag_status push_id(int32_t **ids, size_t *n, int64_t id, const char *name, ag_err *err)
 {
-    if (*n == MAX_AFFIX) return ag_fail(err, AG_E_UNSUPPORTED, "%s: the post-processor adds more than %d tokens", name, MAX_AFFIX);
+    if (*n == MAX_AFFIX)
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: the post-processor adds more than %d tokens", name, MAX_AFFIX);
     *ids = realloc(*ids, (*n + 1) * sizeof **ids);
     if (!*ids) ag_out_of_memory(sizeof **ids);
     (*ids)[(*n)++] = (int32_t)id;
@@ -20,10 +21,12 @@ static ag_status push_id(int32_t **ids, size_t *n, int64_t id, const char *name,
 
 static ag_status read_pair(ag_post_step *step, const json_t *value, const char *name, ag_err *err)
 {
-    const json_t *cls = json_array_get(json_object_get(value, "cls"), 1), *sep = json_array_get(json_object_get(value, "sep"), 1);
+    const json_t *cls = json_array_get(json_object_get(value, "cls"), 1),
+                 *sep = json_array_get(json_object_get(value, "sep"), 1);
     if (!json_is_integer(cls) || !json_is_integer(sep) || json_integer_value(cls) < 0 || json_integer_value(cls) > INT32_MAX ||
         json_integer_value(sep) < 0 || json_integer_value(sep) > INT32_MAX)
-        return ag_fail(err, AG_E_FORMAT, "%s: 'cls' and 'sep' of the post-processor %s must be [text, id]", name, ag_rule_type(value));
+        return ag_fail(err, AG_E_FORMAT, "%s: 'cls' and 'sep' of the post-processor %s must be [text, id]", name,
+                       ag_rule_type(value));
     AG_TRY(push_id(&step->before, &step->n_before, json_integer_value(cls), name, err));
     return push_id(&step->after, &step->n_after, json_integer_value(sep), name, err);
 }
@@ -38,21 +41,25 @@ static ag_status read_template(ag_post_step *step, const json_t *value, const ch
         if (!token) {
             const char *sequence = json_string_value(json_object_get(json_object_get(item, "Sequence"), "id"));
             if (!sequence || strcmp(sequence, "A") != 0 || seen)
-                return ag_fail(err, AG_E_UNSUPPORTED, "%s: the single template of TemplateProcessing must hold the sequence A once", name);
+                return ag_fail(err, AG_E_UNSUPPORTED,
+                               "%s: the single template of TemplateProcessing must hold the sequence A once", name);
             seen = true;
             continue;
         }
         const json_t *ids = json_object_get(key ? json_object_get(special, key) : NULL, "ids");
         if (!json_is_array(ids))
-            return ag_fail(err, AG_E_FORMAT, "%s: TemplateProcessing uses '%s', which its special_tokens do not explain", name, key ? key : "");
+            return ag_fail(err, AG_E_FORMAT, "%s: TemplateProcessing uses '%s', which its special_tokens do not explain", name,
+                           key ? key : "");
         for (size_t k = 0; k < json_array_size(ids); k++) {
             json_int_t id = json_integer_value(json_array_get(ids, k));
             if (!json_is_integer(json_array_get(ids, k)) || id < 0 || id > INT32_MAX)
                 return ag_fail(err, AG_E_FORMAT, "%s: the ids of '%s' in TemplateProcessing must be token ids", name, key);
-            AG_TRY(seen ? push_id(&step->after, &step->n_after, id, name, err) : push_id(&step->before, &step->n_before, id, name, err));
+            AG_TRY(seen ? push_id(&step->after, &step->n_after, id, name, err)
+                        : push_id(&step->before, &step->n_before, id, name, err));
         }
     }
-    if (!seen) return ag_fail(err, AG_E_FORMAT, "%s: the single template of TemplateProcessing must hold the sequence A once", name);
+    if (!seen)
+        return ag_fail(err, AG_E_FORMAT, "%s: the single template of TemplateProcessing must hold the sequence A once", name);
     return AG_OK;
 }
 
@@ -83,8 +90,10 @@ static ag_status read_step(ag_post_processor *z, const json_t *value, const char
     AG_TRY(push_step(z, &step, name, err));
     if (roberta || strcmp(type, "BertProcessing") == 0) return read_pair(step, value, name, err);
     if (strcmp(type, "TemplateProcessing") == 0) return read_template(step, value, name, err);
-    return ag_fail(err, AG_E_UNSUPPORTED, "%s: the post-processor '%s' is not known; known are ByteLevel, RobertaProcessing, "
-                   "BertProcessing, TemplateProcessing and Sequence", name, type);
+    return ag_fail(err, AG_E_UNSUPPORTED,
+                   "%s: the post-processor '%s' is not known; known are ByteLevel, RobertaProcessing, "
+                   "BertProcessing, TemplateProcessing and Sequence",
+                   name, type);
 }
 
 static ag_status read_steps(ag_post_processor *z, const json_t *value, const char *name, ag_err *err)
@@ -116,7 +125,8 @@ void ag_post_processor_deinit(ag_post_processor *z)
 
 static bool trimmed(uint32_t c) { return c == 256 + ' ' || ag_unicode_kinds()[c] & AG_CHAR_SPACE; }
 
-void ag_post_trim(ag_text token, bool first, bool add_prefix_space, uint32_t start, uint32_t end, uint32_t *new_start, uint32_t *new_end)
+void ag_post_trim(ag_text token, bool first, bool add_prefix_space, uint32_t start, uint32_t end, uint32_t *new_start,
+                  uint32_t *new_end)
 {
     const unsigned char *text = (const unsigned char *)token.text;
     uint32_t leading = 0, trailing = 0;

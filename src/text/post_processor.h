@@ -23,6 +23,7 @@ void ag_post_processor_deinit(ag_post_processor *z);
 
 /* Trims the offsets of one token by the white space of its text: leading and trailing "Ġ" and spaces. `first` as in the
  * original: it stands at index 0. In code points; returns how far each end moves. */
-void ag_post_trim(ag_text token, bool first, bool add_prefix_space, uint32_t start, uint32_t end, uint32_t *new_start, uint32_t *new_end);
+void ag_post_trim(ag_text token, bool first, bool add_prefix_space, uint32_t start, uint32_t end, uint32_t *new_start,
+                  uint32_t *new_end);
 
 #endif

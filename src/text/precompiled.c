@@ -46,7 +46,8 @@ ag_status ag_charsmap_create(struct ag_charsmap **out, const char *base64, size_
     *out = NULL;
     unsigned char *bytes = base64_decode(base64, n, &n_bytes);
     uint32_t trie_bytes = 0;
-    if (bytes && n_bytes >= 4) trie_bytes = bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+    if (bytes && n_bytes >= 4)
+        trie_bytes = bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
     if (!bytes || n_bytes < 4 || trie_bytes % 4 != 0 || trie_bytes == 0 || trie_bytes > n_bytes - 4) {
         free(bytes);
         return ag_fail(err, AG_E_FORMAT, "%s: 'precompiled_charsmap' is no character map of SentencePiece", name);
@@ -96,7 +97,8 @@ static const char *replacement(const struct ag_charsmap *map, const unsigned cha
         if (!(unit >> 8 & 1)) continue;
         if (at >= map->n_units) return NULL;
         size_t value = map->units[at] & 0x7fffffffu;
-        return value < map->n_texts && ag_utf8_valid(map->texts + value, strlen(map->texts + value)) ? map->texts + value : NULL;
+        return value < map->n_texts && ag_utf8_valid(map->texts + value, strlen(map->texts + value)) ? map->texts + value
+                                                                                                     : NULL;
     }
     return NULL;
 }
@@ -129,7 +131,8 @@ static void push_mapped(mapped_text *m, uint32_t c)
     m->chars[m->n++] = (mapped_char){c, 0};
 }
 
-/* Characters stand for one another in order; of more new ones the last are additions, of fewer the last takes the rest with it. */
+/* Characters stand for one another in order; of more new ones the last are additions, of fewer the last takes the rest with it.
+ */
 static void push_replacement(mapped_text *m, const char *text, size_t old_chars)
 {
     size_t n = strlen(text), new_chars = count_chars((const unsigned char *)text, n), bytes;
@@ -165,8 +168,10 @@ static bool map_text(const struct ag_charsmap *map, mapped_text *m, const unsign
             uint32_t c = ag_utf8_peek(text, k, &bytes);
             const char *one = replacement(map, text + k, bytes);
             any |= one != NULL;
-            if (one) push_replacement(m, one, 1);
-            else push_mapped(m, c);
+            if (one)
+                push_replacement(m, one, 1);
+            else
+                push_mapped(m, c);
         }
     }
     return any;

@@ -9,7 +9,7 @@
 
 #define GPT2_PATTERN "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
-/* ---- applying ------------------------------------------------------------------------------------------------------- */
+/* ---- applying -------------------------------------------------------------------------------------------------- */
 static ag_status pattern_pass(const ag_pattern *pattern, bool invert, ag_split behavior, ag_pieces *p, ag_err *err)
 {
     ag_split_begin(p);
@@ -136,9 +136,9 @@ ag_status ag_pretokenizer_apply(const ag_pretokenizer *z, ag_pieces *p, ag_err *
     return AG_OK;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------------------------------- */
-ag_status ag_metaspace_read(ag_prepend_scheme *scheme, bool *split, const char **replacement, const json_t *rule, const char *name,
-                            ag_err *err)
+/* ---- reading --------------------------------------------------------------------------------------------------- */
+ag_status ag_metaspace_read(ag_prepend_scheme *scheme, bool *split, const char **replacement, const json_t *rule,
+                            const char *name, ag_err *err)
 {
     bool add_prefix_space = true;
     const char *word = NULL;
@@ -150,10 +150,15 @@ ag_status ag_metaspace_read(ag_prepend_scheme *scheme, bool *split, const char *
     AG_TRY(ag_json_get_string(rule, "prepend_scheme", &word, name, err));
     *scheme = add_prefix_space ? AG_PREPEND_ALWAYS : AG_PREPEND_NEVER;
     if (!word) return AG_OK;
-    if (strcmp(word, "always") == 0) *scheme = AG_PREPEND_ALWAYS;
-    else if (strcmp(word, "first") == 0) *scheme = AG_PREPEND_FIRST;
-    else if (strcmp(word, "never") == 0) *scheme = AG_PREPEND_NEVER;
-    else return ag_fail(err, AG_E_UNSUPPORTED, "%s: Metaspace's prepend_scheme must be always, first or never, found '%s'", name, word);
+    if (strcmp(word, "always") == 0)
+        *scheme = AG_PREPEND_ALWAYS;
+    else if (strcmp(word, "first") == 0)
+        *scheme = AG_PREPEND_FIRST;
+    else if (strcmp(word, "never") == 0)
+        *scheme = AG_PREPEND_NEVER;
+    else
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: Metaspace's prepend_scheme must be always, first or never, found '%s'", name,
+                       word);
     return AG_OK;
 }
 
@@ -164,8 +169,10 @@ static ag_status read_behavior(ag_split *out, const json_t *rule, const char *na
     AG_TRY(ag_json_get_string(rule, "behavior", &word, name, err));
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(word, names[i]) == 0) return *out = (ag_split)i, AG_OK;
-    return ag_fail(err, AG_E_UNSUPPORTED, "%s: the split behavior '%s' is not known; known are Removed, Isolated, MergedWithPrevious, "
-                   "MergedWithNext, Contiguous", name, word);
+    return ag_fail(err, AG_E_UNSUPPORTED,
+                   "%s: the split behavior '%s' is not known; known are Removed, Isolated, MergedWithPrevious, "
+                   "MergedWithNext, Contiguous",
+                   name, word);
 }
 
 static ag_status read_metaspace(ag_pre_rule *r, const json_t *value, const char *name, ag_err *err)
@@ -189,7 +196,8 @@ static ag_status read_rule(ag_pre_rule *r, const json_t *value, const char *name
     static const struct {
         const char *type;
         ag_pre_kind kind;
-    } plain[] = {{"Whitespace", AG_PRE_WHITESPACE}, {"WhitespaceSplit", AG_PRE_WHITESPACE_SPLIT}, {"BertPreTokenizer", AG_PRE_BERT}};
+    } plain[] = {
+        {"Whitespace", AG_PRE_WHITESPACE}, {"WhitespaceSplit", AG_PRE_WHITESPACE_SPLIT}, {"BertPreTokenizer", AG_PRE_BERT}};
     const char *type = ag_rule_type(value);
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         if (strcmp(type, plain[i].type) == 0) return r->kind = plain[i].kind, AG_OK;
@@ -222,8 +230,10 @@ static ag_status read_rule(ag_pre_rule *r, const json_t *value, const char *name
         AG_TRY(ag_json_get_int(value, "length", 1, INT32_MAX, &length, name, err));
         return r->length = (size_t)length, AG_OK;
     }
-    return ag_fail(err, AG_E_UNSUPPORTED, "%s: the pre-tokenizer '%s' is not known; known are ByteLevel, Split, Digits, Punctuation, "
-                   "Whitespace, WhitespaceSplit, BertPreTokenizer, Metaspace, CharDelimiterSplit, FixedLength and Sequence", name, type);
+    return ag_fail(err, AG_E_UNSUPPORTED,
+                   "%s: the pre-tokenizer '%s' is not known; known are ByteLevel, Split, Digits, Punctuation, "
+                   "Whitespace, WhitespaceSplit, BertPreTokenizer, Metaspace, CharDelimiterSplit, FixedLength and Sequence",
+                   name, type);
 }
 
 static size_t count_rules(const json_t *value)

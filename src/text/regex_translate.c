@@ -23,7 +23,8 @@ typedef struct {
 
 static ag_status refuse(const translation *t, const char *what)
 {
-    return ag_fail(t->err, AG_E_UNSUPPORTED, "%s: the pattern \"%.300s\" uses %s, which is not supported", t->name, t->whole, what);
+    return ag_fail(t->err, AG_E_UNSUPPORTED, "%s: the pattern \"%.300s\" uses %s, which is not supported", t->name, t->whole,
+                   what);
 }
 
 /* The characters with (or without) a flag as ranges of a character class. */
@@ -37,8 +38,10 @@ static void add_ranges(ag_str *out, unsigned flag, bool negated)
         }
         uint32_t first = c;
         while (c < AG_CODE_POINTS && !(kinds[c] & flag) == negated && !(c >= 0xd800 && c < 0xe000)) c++;
-        if (c - first == 1) ag_str_printf(out, "\\x{%x}", first);
-        else ag_str_printf(out, "\\x{%x}-\\x{%x}", first, c - 1);
+        if (c - first == 1)
+            ag_str_printf(out, "\\x{%x}", first);
+        else
+            ag_str_printf(out, "\\x{%x}-\\x{%x}", first, c - 1);
     }
 }
 
@@ -67,7 +70,8 @@ static void add_newer(ag_str *out, const char *name, size_t n, uint32_t set)
     int code = 0;
     PCRE2_SIZE at = 0;
     snprintf(pattern, sizeof pattern, "\\P{%.*s}+", (int)n, name);
-    pcre2_code *regex = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK, &code, &at, NULL);
+    pcre2_code *regex =
+        pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK, &code, &at, NULL);
     pcre2_match_data *data = pcre2_match_data_create(1, NULL);
     if (!regex || !data) ag_out_of_memory(sizeof pattern);
     for (at = 0; pcre2_match(regex, all, n_all, at, PCRE2_NO_UTF_CHECK, data, NULL) > 0;) {
@@ -136,8 +140,22 @@ static ag_status escape(translation *t, bool in_class)
     case 'w': add_set(t, AG_CHAR_WORD, false, in_class); return AG_OK;
     case 'W': add_set(t, AG_CHAR_WORD, true, in_class); return AG_OK;
     case 'h': ag_str_add(t->out, in_class ? "0-9a-fA-F" : "[0-9a-fA-F]"); return AG_OK;
-    case 'H': case 'R': case 'X': case 'y': case 'Y': case 'K': case 'k': case 'g': case 'G': case 'b': case 'B': case 'C':
-    case 'M': case 'c': case 'N': case 'O': {
+    case 'H':
+    case 'R':
+    case 'X':
+    case 'y':
+    case 'Y':
+    case 'K':
+    case 'k':
+    case 'g':
+    case 'G':
+    case 'b':
+    case 'B':
+    case 'C':
+    case 'M':
+    case 'c':
+    case 'N':
+    case 'O': {
         char what[] = "\\?";
         what[1] = c;
         return refuse(t, what);
@@ -151,8 +169,10 @@ static ag_status escape(translation *t, bool in_class)
         const char *name = t->at + 1 + (t->at[1] == '^');
         size_t n = (size_t)(close - name);
         t->at = close + 1;
-        if (n == 3 && strncmp(name, "Han", 3) == 0) add_set(t, AG_CHAR_HAN, negated, in_class);
-        else add_property(t, name, n, negated, in_class);
+        if (n == 3 && strncmp(name, "Han", 3) == 0)
+            add_set(t, AG_CHAR_HAN, negated, in_class);
+        else
+            add_property(t, name, n, negated, in_class);
         return AG_OK;
     }
     ag_str_add_char(t->out, '\\');
@@ -186,15 +206,18 @@ static ag_status bracket(translation *t)
     if (*t->at == ']') ag_str_add(t->out, "\\]"), t->at++;
     while (*t->at && *t->at != ']') {
         if (t->at[0] == '&' && t->at[1] == '&') {
-            if (strncmp(t->at, "&&[^", 4) != 0 || t->out->text[start + 1] == '^') return refuse(t, "an intersection of this form");
+            if (strncmp(t->at, "&&[^", 4) != 0 || t->out->text[start + 1] == '^')
+                return refuse(t, "an intersection of this form");
             t->at += 4;
             ag_str part = {0}, *whole = t->out;
             ag_str_add(&part, "(?:(?![");
             t->out = &part;
             ag_status status = AG_OK;
             while (!status && *t->at && *t->at != ']' && *t->at != '[') {
-                if (*t->at == '\\') t->at++, status = escape(t, true);
-                else ag_str_add_char(&part, *t->at++);
+                if (*t->at == '\\')
+                    t->at++, status = escape(t, true);
+                else
+                    ag_str_add_char(&part, *t->at++);
             }
             t->out = whole;
             if (!status && strncmp(t->at, "]]", 2) != 0) status = refuse(t, "an intersection of this form");

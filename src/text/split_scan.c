@@ -123,8 +123,9 @@ static bool scan_qwen2(const uint16_t *kinds, const unsigned char *text, size_t 
     return true;
 }
 
-#define LLAMA(digits) \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define LLAMA(digits)                                                                                                          \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits                                                       \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)"
 
 ag_split_scanner *ag_split_scanner_find(const char *pattern)
@@ -133,11 +134,8 @@ ag_split_scanner *ag_split_scanner_find(const char *pattern)
         const char *pattern;
         ag_split_scanner *scan;
     } known[] = {
-        {GPT2 "|\\s+", ag_scan_gpt2},
-        {LLAMA("\\p{N}{1,3}"), scan_llama3},
-        {LLAMA("\\p{N}"), scan_qwen2},
-        {"\\p{N}", ag_scan_number_1},
-        {"\\p{N}{1,3}", ag_scan_number_3},
+        {GPT2 "|\\s+", ag_scan_gpt2}, {LLAMA("\\p{N}{1,3}"), scan_llama3}, {LLAMA("\\p{N}"), scan_qwen2},
+        {"\\p{N}", ag_scan_number_1}, {"\\p{N}{1,3}", ag_scan_number_3},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(known[i].pattern, pattern) == 0) return known[i].scan;

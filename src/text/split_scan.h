@@ -8,7 +8,8 @@
 #include <stdint.h>
 
 /* The next match in text[at, n), valid UTF-8; false: there is none. `kinds` is ag_unicode_kinds(). A match is never empty. */
-typedef bool ag_split_scanner(const uint16_t *kinds, const unsigned char *text, size_t n, size_t at, size_t *start, size_t *end);
+typedef bool ag_split_scanner(const uint16_t *kinds, const unsigned char *text, size_t n, size_t at, size_t *start,
+                              size_t *end);
 
 ag_split_scanner ag_scan_gpt2;     /* 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
 ag_split_scanner ag_scan_number_1; /* \p{N} */

@@ -56,7 +56,7 @@ void ag_byte_level_unmap(ag_str *out, const char *text, size_t n)
     }
 }
 
-/* ---- steps: from one list to the next --------------------------------------------------------------------------------- */
+/* ---- steps: from one list to the next -------------------------------------------------------------------------- */
 /* Appends text with every occurrence of `from` replaced. */
 static void add_replaced(ag_str *out, ag_text text, const char *from, size_t n_from, const char *to, size_t n_to)
 {
@@ -76,8 +76,9 @@ static void add_replaced(ag_str *out, ag_text text, const char *from, size_t n_f
 /* English punctuation drawn to the word before it, one rule after the other as the original does. */
 static void clean_up(ag_str *text)
 {
-    static const char *const rules[][2] = {{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"},
-        {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    static const char *const rules[][2] = {{" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+                                           {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+                                           {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         ag_str next = {0};
         add_replaced(&next, (ag_text){text->text, text->n}, rules[i][0], strlen(rules[i][0]), rules[i][1], strlen(rules[i][1]));
@@ -89,8 +90,10 @@ static void clean_up(ag_str *text)
 static void word_piece(const ag_decode_rule *r, ag_text token, size_t i, ag_str *out)
 {
     bool continues = token.n >= r->pattern.n && memcmp(token.text, r->pattern.text, r->pattern.n) == 0;
-    if (i > 0 && continues) token.text += r->pattern.n, token.n -= r->pattern.n;
-    else if (i > 0) ag_str_add_char(out, ' ');
+    if (i > 0 && continues)
+        token.text += r->pattern.n, token.n -= r->pattern.n;
+    else if (i > 0)
+        ag_str_add_char(out, ' ');
     ag_str_add_n(out, token.text, token.n);
     if (r->cleanup) clean_up(out);
 }
@@ -126,8 +129,10 @@ static void replace(const ag_decode_rule *r, ag_text token, ag_pieces *work, ag_
     }
     for (size_t k = 0; k < work->n_spans; k++) {
         const ag_span *s = &work->spans[k];
-        if (s->match) ag_str_add_n(out, r->text, r->n_text);
-        else ag_str_add_n(out, token.text + s->start, s->end - s->start);
+        if (s->match)
+            ag_str_add_n(out, r->text, r->n_text);
+        else
+            ag_str_add_n(out, token.text + s->start, s->end - s->start);
     }
 }
 
@@ -143,7 +148,10 @@ int ag_byte_token(ag_text t)
     int value = 0;
     for (int i = 3; i < 5; i++) {
         char c = t.text[i];
-        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                           : -1;
         if (digit < 0) return -1;
         value = value * 16 + digit;
     }
@@ -153,7 +161,8 @@ int ag_byte_token(ag_text t)
 static void flush_bytes(ag_str *bytes, ag_texts *out)
 {
     if (bytes->n == 0) return;
-    if (ag_utf8_valid(bytes->text, bytes->n)) ag_texts_push(out, bytes->text, bytes->n);
+    if (ag_utf8_valid(bytes->text, bytes->n))
+        ag_texts_push(out, bytes->text, bytes->n);
     else
         for (size_t i = 0; i < bytes->n; i++) ag_texts_push(out, "\xef\xbf\xbd", 3);
     ag_str_clear(bytes);
@@ -240,15 +249,17 @@ void ag_decoder_apply(const ag_decoder *z, ag_texts *tokens, ag_str *out)
     ag_pieces_free(&work);
 }
 
-/* ---- reading --------------------------------------------------------------------------------------------------------------- */
-static ag_status read_word(ag_decode_rule *r, const json_t *value, const char *key, const char *usual, const char *name, ag_err *err)
+/* ---- reading --------------------------------------------------------------------------------------------------- */
+static ag_status read_word(ag_decode_rule *r, const json_t *value, const char *key, const char *usual, const char *name,
+                           ag_err *err)
 {
     const char *word = usual;
     AG_TRY(ag_json_get_string(value, key, &word, name, err));
     return ag_pattern_init(&r->pattern, word, strlen(word), false, false, name, err);
 }
 
-static ag_status read_text(ag_decode_rule *r, const json_t *value, const char *key, const char *usual, const char *name, ag_err *err)
+static ag_status read_text(ag_decode_rule *r, const json_t *value, const char *key, const char *usual, const char *name,
+                           ag_err *err)
 {
     if (json_object_get(value, key)) return ag_rule_text(&r->text, &r->n_text, value, key, name, err);
     r->text = strdup(usual);
@@ -282,15 +293,23 @@ static ag_status read_rule(ag_decode_rule *r, const json_t *value, const char *n
     static const struct {
         const char *type;
         ag_decode_kind kind;
-    } known[] = {{"ByteLevel", AG_DECODE_BYTE_LEVEL}, {"BPEDecoder", AG_DECODE_BPE}, {"WordPiece", AG_DECODE_WORDPIECE},
-                 {"Metaspace", AG_DECODE_METASPACE}, {"CTC", AG_DECODE_CTC}, {"Replace", AG_DECODE_REPLACE}, {"Fuse", AG_DECODE_FUSE},
-                 {"Strip", AG_DECODE_STRIP}, {"ByteFallback", AG_DECODE_BYTE_FALLBACK}};
+    } known[] = {{"ByteLevel", AG_DECODE_BYTE_LEVEL},
+                 {"BPEDecoder", AG_DECODE_BPE},
+                 {"WordPiece", AG_DECODE_WORDPIECE},
+                 {"Metaspace", AG_DECODE_METASPACE},
+                 {"CTC", AG_DECODE_CTC},
+                 {"Replace", AG_DECODE_REPLACE},
+                 {"Fuse", AG_DECODE_FUSE},
+                 {"Strip", AG_DECODE_STRIP},
+                 {"ByteFallback", AG_DECODE_BYTE_FALLBACK}};
     const char *type = ag_rule_type(value);
     size_t i = 0, n = sizeof known / sizeof *known;
     while (i < n && strcmp(type, known[i].type) != 0) i++;
     if (i == n)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: the decoder '%s' is not known; known are ByteLevel, BPEDecoder, WordPiece, Metaspace, "
-                       "CTC, Replace, Fuse, Strip, ByteFallback and Sequence", name, type);
+        return ag_fail(err, AG_E_UNSUPPORTED,
+                       "%s: the decoder '%s' is not known; known are ByteLevel, BPEDecoder, WordPiece, Metaspace, "
+                       "CTC, Replace, Fuse, Strip, ByteFallback and Sequence",
+                       name, type);
     r->kind = known[i].kind;
     switch (r->kind) {
     case AG_DECODE_BPE: return read_word(r, value, "suffix", "</w>", name, err);

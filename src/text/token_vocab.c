@@ -80,16 +80,18 @@ static ag_status add(ag_token_vocab *v, const char *text, size_t n, int64_t id, 
 {
     int shown = n < 60 ? (int)n : 60;
     if (id < 0 || id >= AG_VOCAB_MAX_IDS || (uint64_t)id > v->n_tokens * 8 + AG_VOCAB_MAX_HOLES)
-        return ag_fail(err, AG_E_FORMAT, "%s: token \"%.*s\" has the id %lld, which is out of all proportion to the %zu tokens before "
-                       "it; the file is damaged", name, shown, text, (long long)id, v->n_tokens);
+        return ag_fail(err, AG_E_FORMAT,
+                       "%s: token \"%.*s\" has the id %lld, which is out of all proportion to the %zu tokens before "
+                       "it; the file is damaged",
+                       name, shown, text, (long long)id, v->n_tokens);
     if (ag_token_vocab_has(v, id))
         return ag_fail(err, AG_E_FORMAT, "%s: tokens \"%.*s\" and \"%.*s\" have the same id %lld; each needs its own", name,
                        (int)(v->length[id] < 60 ? v->length[id] : 60), v->blob + v->start[id], shown, text, (long long)id);
     uint32_t hash = (uint32_t)ag_text_hash(text, n);
     int32_t same = find_hashed(v, hash, text, n);
     if (same >= 0 && !again)
-        return ag_fail(err, AG_E_FORMAT, "%s: token \"%.*s\" stands twice in the vocabulary, as id %d and as id %lld", name, shown, text,
-                       (int)same, (long long)id);
+        return ag_fail(err, AG_E_FORMAT, "%s: token \"%.*s\" stands twice in the vocabulary, as id %d and as id %lld", name,
+                       shown, text, (int)same, (long long)id);
     if (n >= UINT32_MAX || v->n_blob >= UINT32_MAX - n)
         return ag_fail(err, AG_E_FORMAT, "%s: the texts of the vocabulary take more than 4 GiB", name);
 

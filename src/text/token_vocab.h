@@ -23,9 +23,11 @@ typedef struct {
 enum { AG_VOCAB_MAX_HOLES = 1 << 20, AG_VOCAB_MAX_IDS = 1 << 26 };
 
 /* AG_E_FORMAT: an id twice, a text twice, an id that is too large. `name` stands in the sentence. */
-AG_MUST_USE ag_status ag_token_vocab_add(ag_token_vocab *v, const char *text, size_t n, int64_t id, const char *name, ag_err *err);
+AG_MUST_USE ag_status ag_token_vocab_add(ag_token_vocab *v, const char *text, size_t n, int64_t id, const char *name,
+                                         ag_err *err);
 /* The same, but of two ids with one text the later is the one that is found. Unigram vocabularies have that. */
-AG_MUST_USE ag_status ag_token_vocab_add_again(ag_token_vocab *v, const char *text, size_t n, int64_t id, const char *name, ag_err *err);
+AG_MUST_USE ag_status ag_token_vocab_add_again(ag_token_vocab *v, const char *text, size_t n, int64_t id, const char *name,
+                                               ag_err *err);
 int32_t ag_token_vocab_find(const ag_token_vocab *v, const char *text, size_t n); /* -1: none */
 void ag_token_vocab_free(ag_token_vocab *v);
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- questions ---------------------------------------------------------------------------------------------------------- */
+/* ---- questions ------------------------------------------------------------------------------------------------- */
 int32_t ag_tokenizer_vocab_size(const ag_tokenizer *t) { return t->n_ids; }
 
 ag_text ag_tokenizer_token_text(const ag_tokenizer *t, int32_t id)
@@ -39,13 +39,16 @@ int32_t ag_tokenizer_special_id(const ag_tokenizer *t, ag_special which) { retur
 
 const char *ag_tokenizer_special_text(const ag_tokenizer *t, ag_special which) { return t->special_text[which]; }
 
-void ag_tokenizer_affixes(const ag_tokenizer *t, int32_t *before, size_t *n_before, int32_t *after, size_t *n_after, size_t n_max)
+void ag_tokenizer_affixes(const ag_tokenizer *t, int32_t *before, size_t *n_before, int32_t *after, size_t *n_after,
+                          size_t n_max)
 {
     *n_before = *n_after = 0;
     for (size_t s = t->post.n; s-- > 0;)
-        for (size_t k = 0; k < t->post.steps[s].n_before && *n_before < n_max; k++) before[(*n_before)++] = t->post.steps[s].before[k];
+        for (size_t k = 0; k < t->post.steps[s].n_before && *n_before < n_max; k++)
+            before[(*n_before)++] = t->post.steps[s].before[k];
     for (size_t s = 0; s < t->post.n; s++)
-        for (size_t k = 0; k < t->post.steps[s].n_after && *n_after < n_max; k++) after[(*n_after)++] = t->post.steps[s].after[k];
+        for (size_t k = 0; k < t->post.steps[s].n_after && *n_after < n_max; k++)
+            after[(*n_after)++] = t->post.steps[s].after[k];
 }
 
 const ag_added_token *ag_tokenizer_added_tokens(const ag_tokenizer *t, size_t *n)
@@ -54,7 +57,7 @@ const ag_added_token *ag_tokenizer_added_tokens(const ag_tokenizer *t, size_t *n
     return t->added.tokens;
 }
 
-/* ---- ids to text ----------------------------------------------------------------------------------------------------------- */
+/* ---- ids to text ----------------------------------------------------------------------------------------------- */
 void ag_tokenizer_decode(const ag_tokenizer *t, const int32_t *ids, size_t n, bool skip_special, ag_str *out)
 {
     ag_texts texts = {0};
@@ -62,11 +65,15 @@ void ag_tokenizer_decode(const ag_tokenizer *t, const int32_t *ids, size_t n, bo
     for (size_t i = 0; i < n; i++) {
         ag_text text = t->byte_level_decoder ? ag_tokenizer_token_bytes(t, ids[i]) : ag_tokenizer_token_text(t, ids[i]);
         if (!text.text || (skip_special && ag_tokenizer_is_special(t, ids[i]))) continue;
-        if (t->byte_level_decoder) ag_str_add_n(&bytes, text.text, text.n);
-        else ag_texts_push(&texts, text.text, text.n);
+        if (t->byte_level_decoder)
+            ag_str_add_n(&bytes, text.text, text.n);
+        else
+            ag_texts_push(&texts, text.text, text.n);
     }
-    if (t->byte_level_decoder) ag_add_lossy(out, bytes.text, bytes.n);
-    else ag_decoder_apply(&t->decoder, &texts, out);
+    if (t->byte_level_decoder)
+        ag_add_lossy(out, bytes.text, bytes.n);
+    else
+        ag_decoder_apply(&t->decoder, &texts, out);
     ag_texts_free(&texts);
     ag_str_free(&bytes);
 }

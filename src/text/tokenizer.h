@@ -6,7 +6,8 @@
  * A rule that is not known is refused by name when the tokenizer is made; nothing is approximated.
  *
  *     ag_tokenizer *t = NULL;
- *     AG_TRY(ag_tokenizer_from_json(&t, &(ag_tokenizer_files){.name = path, .tokenizer = map.bytes, .n_tokenizer = map.n}, err));
+ *     AG_TRY(ag_tokenizer_from_json(&t, &(ag_tokenizer_files){.name = path, .tokenizer = map.bytes, .n_tokenizer = map.n},
+              err));
  *     ag_tokenizer_scratch *scratch = ag_tokenizer_scratch_create();   // one per thread
  *     ag_encoding e = {0};
  *     AG_TRY(ag_tokenizer_encode(t, scratch, text, n, &(ag_encode_options){.add_special = true}, &e, err));
@@ -155,7 +156,8 @@ int32_t ag_tokenizer_special_id(const ag_tokenizer *t, ag_special which);
 /* The text that tokenizer_config.json gives bos_token …, even where it is no token; NULL: none. */
 const char *ag_tokenizer_special_text(const ag_tokenizer *t, ag_special which);
 /* How many ids add_special puts in front of a text and behind it, and which; at most n_max of each are written. */
-void ag_tokenizer_affixes(const ag_tokenizer *t, int32_t *before, size_t *n_before, int32_t *after, size_t *n_after, size_t n_max);
+void ag_tokenizer_affixes(const ag_tokenizer *t, int32_t *before, size_t *n_before, int32_t *after, size_t *n_after,
+                          size_t n_max);
 
 typedef struct {
     const char *text;

@@ -37,7 +37,8 @@ static ag_status read_merges(ag_tokenizer *t, const ag_gguf_vocab *v, ag_err *er
 {
     for (size_t i = 0; i < v->n_merges; i++) {
         const ag_text *m = &v->merges[i];
-        /* A token may begin with a space only in vocabularies that are not byte-level; the first space behind the first byte. */
+        /* A token may begin with a space only in vocabularies that are not byte-level; the first space behind the first byte.
+         */
         const char *space = m->n > 1 ? memchr(m->text + 1, ' ', m->n - 1) : NULL;
         if (!space || i >= UINT32_MAX)
             return ag_fail(err, AG_E_FORMAT, "%s: merge %zu, \"%.*s\", must be two texts with a space between them", t->name, i,
@@ -48,7 +49,7 @@ static ag_status read_merges(ag_tokenizer *t, const ag_gguf_vocab *v, ag_err *er
     return AG_OK;
 }
 
-/* ---- SentencePiece: two neighbours merge where the vocabulary has what they make, the best score first ----------------- */
+/* ---- SentencePiece: two neighbours merge where the vocabulary has what they make, the best score first --------- */
 typedef struct {
     float score;
     int32_t id;
@@ -82,8 +83,10 @@ static ag_status merges_from_scores(ag_tokenizer *t, const ag_gguf_vocab *v, ag_
     size_t n = 0;
     ag_status status = AG_OK;
     for (size_t id = 0; id < v->n_tokens && !status; id++) {
-        if (!ag_token_vocab_has(&t->vocab, (int64_t)id) || type_of(v, id) == AG_TOKEN_BYTE || t->vocab.length[id] == 0) continue;
-        if (v->scores[id] != v->scores[id]) status = ag_fail(err, AG_E_FORMAT, "%s: the score of token %zu is not a number", t->name, id);
+        if (!ag_token_vocab_has(&t->vocab, (int64_t)id) || type_of(v, id) == AG_TOKEN_BYTE || t->vocab.length[id] == 0)
+            continue;
+        if (v->scores[id] != v->scores[id])
+            status = ag_fail(err, AG_E_FORMAT, "%s: the score of token %zu is not a number", t->name, id);
         list[n++] = (scored){v->scores[id], (int32_t)id};
     }
     qsort(list, n, sizeof *list, best_first);
@@ -96,7 +99,7 @@ static ag_status merges_from_scores(ag_tokenizer *t, const ag_gguf_vocab *v, ag_
     return status;
 }
 
-/* ---- rules --------------------------------------------------------------------------------------------------------------- */
+/* ---- rules ----------------------------------------------------------------------------------------------------- */
 static void add_quoted(ag_str *out, ag_text text)
 {
     ag_json_writer w = {.out = out, .indent = -1};
@@ -113,7 +116,8 @@ static void add_template_item(ag_str *items, ag_str *special, ag_text token, int
     add_quoted(&quoted, token);
     if (!special->n || !strstr(special->text, quoted.text)) {
         if (special->n) ag_str_add_char(special, ',');
-        ag_str_printf(special, "%s:{\"id\":%s,\"ids\":[%lld],\"tokens\":[%s]}", quoted.text, quoted.text, (long long)id, quoted.text);
+        ag_str_printf(special, "%s:{\"id\":%s,\"ids\":[%lld],\"tokens\":[%s]}", quoted.text, quoted.text, (long long)id,
+                      quoted.text);
     }
     ag_str_free(&quoted);
 }
@@ -130,18 +134,21 @@ static void add_post_processor(const ag_tokenizer *t, bool bos, bool eos, ag_str
     if (bos) add_template_item(&items, &special, ag_tokenizer_token_text(t, bos_id), bos_id);
     ag_str_printf(&items, "%s{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}", items.n ? "," : "");
     if (eos) add_template_item(&items, &special, ag_tokenizer_token_text(t, eos_id), eos_id);
-    ag_str_printf(out, "{\"type\":\"TemplateProcessing\",\"single\":[%s],\"pair\":[%s,{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}],"
-                  "\"special_tokens\":{%s}}", items.text, items.text, special.text);
+    ag_str_printf(out,
+                  "{\"type\":\"TemplateProcessing\",\"single\":[%s],\"pair\":[%s,{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}],"
+                  "\"special_tokens\":{%s}}",
+                  items.text, items.text, special.text);
     ag_str_free(&items);
     ag_str_free(&special);
 }
 
-static ag_status apply_rules(ag_tokenizer *t, const char *normalizer, const char *pretokenizer, const char *decoder, bool bos, bool eos,
-                             ag_err *err)
+static ag_status apply_rules(ag_tokenizer *t, const char *normalizer, const char *pretokenizer, const char *decoder, bool bos,
+                             bool eos, ag_err *err)
 {
     ag_str text = {0};
     json_t *root = NULL;
-    ag_str_printf(&text, "{\"normalizer\":%s,\"pre_tokenizer\":%s,\"decoder\":%s,\"post_processor\":", normalizer, pretokenizer, decoder);
+    ag_str_printf(&text, "{\"normalizer\":%s,\"pre_tokenizer\":%s,\"decoder\":%s,\"post_processor\":", normalizer, pretokenizer,
+                  decoder);
     add_post_processor(t, bos, eos, &text);
     ag_str_add_char(&text, '}');
     ag_status status = ag_json_parse(&root, text.text, text.n, t->name, err);
@@ -158,8 +165,8 @@ static ag_status set_special(ag_tokenizer *t, const ag_gguf_vocab *v, ag_err *er
     for (int i = 0; i < AG_N_SPECIAL; i++) {
         if (ids[i] < 0) continue;
         if ((uint64_t)ids[i] >= v->n_tokens)
-            return ag_fail(err, AG_E_FORMAT, "%s: tokenizer.ggml.%s_token_id is %lld, but the vocabulary has %zu tokens", t->name, names[i],
-                           (long long)ids[i], v->n_tokens);
+            return ag_fail(err, AG_E_FORMAT, "%s: tokenizer.ggml.%s_token_id is %lld, but the vocabulary has %zu tokens",
+                           t->name, names[i], (long long)ids[i], v->n_tokens);
         t->special_id[i] = (int32_t)ids[i];
         t->special_text[i] = strndup(v->tokens[ids[i]].text, v->tokens[ids[i]].n);
         if (!t->special_text[i]) ag_out_of_memory(v->tokens[ids[i]].n);
@@ -174,9 +181,10 @@ static ag_status byte_level(ag_tokenizer *t, const ag_gguf_vocab *v, ag_err *err
     if (!pre) {
         ag_str names = {0};
         ag_pre_names_list(&names);
-        ag_status status = ag_fail(err, AG_E_UNSUPPORTED, "%s: tokenizer.ggml.pre is %s%s%s; known are %s. Convert the model again with a "
-                                   "current converter, or use its tokenizer.json", t->name, v->pre ? "'" : "", v->pre ? v->pre : "missing",
-                                   v->pre ? "'" : "", names.text);
+        ag_status status = ag_fail(err, AG_E_UNSUPPORTED,
+                                   "%s: tokenizer.ggml.pre is %s%s%s; known are %s. Convert the model again with a "
+                                   "current converter, or use its tokenizer.json",
+                                   t->name, v->pre ? "'" : "", v->pre ? v->pre : "missing", v->pre ? "'" : "", names.text);
         ag_str_free(&names);
         return status;
     }
@@ -192,17 +200,27 @@ static ag_status byte_level(ag_tokenizer *t, const ag_gguf_vocab *v, ag_err *err
 static ag_status sentence_piece(ag_tokenizer *t, const ag_gguf_vocab *v, ag_err *err)
 {
 #define TO_MARK "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" MARK "\"}"
-#define FROM_MARK "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" MARK "\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}"
+#define FROM_MARK                                                                                                              \
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" MARK                                                                    \
+    "\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}"
     bool prefix = v->add_space_prefix != 0;
-    if (!v->scores) return ag_fail(err, AG_E_FORMAT, "%s: tokenizer.ggml.scores is missing, which the model 'llama' needs", t->name);
+    if (!v->scores)
+        return ag_fail(err, AG_E_FORMAT, "%s: tokenizer.ggml.scores is missing, which the model 'llama' needs", t->name);
     ag_bpe_init(&t->bpe, &t->vocab);
     t->bpe.byte_fallback = t->bpe.fuse_unk = true;
     t->bpe.unk_id = t->special_id[AG_SPECIAL_UNK];
     AG_TRY(merges_from_scores(t, v, err));
-    bool bos = v->add_bos != 0 && t->special_id[AG_SPECIAL_BOS] >= 0, eos = v->add_eos == 1 && t->special_id[AG_SPECIAL_EOS] >= 0;
-    return apply_rules(t, prefix ? "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"" MARK "\"}," TO_MARK "]}" : TO_MARK,
-                       "null", prefix ? "{\"type\":\"Sequence\",\"decoders\":[" FROM_MARK ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]}"
-                                      : "{\"type\":\"Sequence\",\"decoders\":[" FROM_MARK "]}", bos, eos, err);
+    bool bos = v->add_bos != 0 && t->special_id[AG_SPECIAL_BOS] >= 0,
+         eos = v->add_eos == 1 && t->special_id[AG_SPECIAL_EOS] >= 0;
+    return apply_rules(t,
+                       prefix ? "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"" MARK
+                                "\"}," TO_MARK "]}"
+                              : TO_MARK,
+                       "null",
+                       prefix ? "{\"type\":\"Sequence\",\"decoders\":[" FROM_MARK
+                                ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]}"
+                              : "{\"type\":\"Sequence\",\"decoders\":[" FROM_MARK "]}",
+                       bos, eos, err);
 }
 
 static void describe_model(ag_tokenizer *t)
@@ -228,8 +246,10 @@ static ag_status read_all(ag_tokenizer *t, const ag_gguf_vocab *v, ag_err *err)
     const char *model = v->model ? v->model : "";
     bool gpt2 = strcmp(model, "gpt2") == 0;
     if (!gpt2 && strcmp(model, "llama") != 0)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: tokenizer.ggml.model is '%s'; known are 'gpt2' (byte-level BPE) and 'llama' "
-                       "(SentencePiece BPE)", t->name, model);
+        return ag_fail(err, AG_E_UNSUPPORTED,
+                       "%s: tokenizer.ggml.model is '%s'; known are 'gpt2' (byte-level BPE) and 'llama' "
+                       "(SentencePiece BPE)",
+                       t->name, model);
     if (v->n_tokens == 0 || v->n_tokens > AG_VOCAB_MAX_IDS)
         return ag_fail(err, AG_E_FORMAT, "%s: a vocabulary of %zu tokens makes no sense", t->name, v->n_tokens);
     t->kind = AG_MODEL_BPE;

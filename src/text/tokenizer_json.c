@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
-/* Reading tokenizer.json and the files beside it. Vocabulary and merges, nearly all of the file, are read in place; what is left
- * is small and goes through the JSON library. */
+/* Reading tokenizer.json and the files beside it. Vocabulary and merges, nearly all of the file, are read in place; what is
+ * left is small and goes through the JSON library. */
 #include "text/json_walk.h"
 #include "text/tokenizer_parts.h"
 
@@ -18,7 +18,7 @@ typedef struct {
     ag_str rest; /* the file with null in their place */
 } parts;
 
-/* ---- taking the file apart --------------------------------------------------------------------------------------------- */
+/* ---- taking the file apart ------------------------------------------------------------------------------------- */
 /* The values of two keys of the object that comes next; {NULL} where a key is missing. */
 static ag_status find_keys(ag_json_walk *w, const char *const keys[2], part *const found[2])
 {
@@ -68,7 +68,7 @@ static ag_status take_apart(parts *p, const char *text, size_t n, const char *na
     return AG_OK;
 }
 
-/* ---- vocabularies --------------------------------------------------------------------------------------------------------- */
+/* ---- vocabularies ---------------------------------------------------------------------------------------------- */
 static ag_status read_vocab_object(ag_tokenizer *t, ag_json_walk *w, ag_str *key)
 {
     AG_TRY(ag_json_walk_byte(w, '{'));
@@ -97,7 +97,8 @@ static ag_status read_vocab_list(ag_tokenizer *t, ag_json_walk *w, ag_str *key, 
         AG_TRY(ag_json_walk_double(w, &score));
         AG_TRY(ag_json_walk_byte(w, ']'));
         if (key->n > AG_UNIGRAM_MAX_BYTES)
-            return ag_fail(w->err, AG_E_UNSUPPORTED, "%s: token %zu has %zu bytes; %d are the most", w->name, n, key->n, AG_UNIGRAM_MAX_BYTES);
+            return ag_fail(w->err, AG_E_UNSUPPORTED, "%s: token %zu has %zu bytes; %d are the most", w->name, n, key->n,
+                           AG_UNIGRAM_MAX_BYTES);
         AG_TRY(ag_token_vocab_add_again(&t->vocab, key->text ? key->text : "", key->n, (int64_t)n, w->name, w->err));
         if (n == room) {
             room = room ? room * 2 : 1024;
@@ -117,14 +118,15 @@ static ag_status read_merge(ag_tokenizer *t, ag_json_walk *w, ag_str *left, ag_s
         AG_TRY(ag_json_walk_byte(w, ','));
         AG_TRY(ag_json_walk_string(w, right));
         AG_TRY(ag_json_walk_byte(w, ']'));
-        return ag_bpe_add_merge(&t->bpe, left->text ? left->text : "", left->n, right->text ? right->text : "", right->n, rank, w->name, w->err);
+        return ag_bpe_add_merge(&t->bpe, left->text ? left->text : "", left->n, right->text ? right->text : "", right->n, rank,
+                                w->name, w->err);
     }
     AG_TRY(ag_json_walk_string(w, left));
     const char *space = left->n ? memchr(left->text, ' ', left->n) : NULL;
     size_t at = space ? (size_t)(space - left->text) : 0;
     if (!space || memchr(space + 1, ' ', left->n - at - 1))
-        return ag_fail(w->err, AG_E_FORMAT, "%s: merge %u, \"%.60s\", must be two texts with one space between them", w->name, rank,
-                       left->text ? left->text : "");
+        return ag_fail(w->err, AG_E_FORMAT, "%s: merge %u, \"%.60s\", must be two texts with one space between them", w->name,
+                       rank, left->text ? left->text : "");
     return ag_bpe_add_merge(&t->bpe, left->text, at, space + 1, left->n - at - 1, rank, w->name, w->err);
 }
 
@@ -143,7 +145,7 @@ static ag_status read_merges(ag_tokenizer *t, ag_json_walk *w)
     return status;
 }
 
-/* ---- models ------------------------------------------------------------------------------------------------------------------ */
+/* ---- models ---------------------------------------------------------------------------------------------------- */
 static char *copy_text(const char *text)
 {
     char *copy = strdup(text);
@@ -165,7 +167,8 @@ static ag_status read_bpe(ag_tokenizer *t, const json_t *model, const parts *p, 
     AG_TRY(ag_json_get_bool(model, "ignore_merges", &b->ignore_merges, t->name, err));
     AG_TRY(ag_json_get_double(model, "dropout", &dropout, t->name, err));
     if (dropout != 0)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: BPE dropout (%g) makes every tokenization a random one; set 'dropout' to null", t->name, dropout);
+        return ag_fail(err, AG_E_UNSUPPORTED,
+                       "%s: BPE dropout (%g) makes every tokenization a random one; set 'dropout' to null", t->name, dropout);
     if (prefix && *prefix) b->prefix = copy_text(prefix);
     if (suffix && *suffix) b->suffix = copy_text(suffix);
     if (unk) {
@@ -200,7 +203,8 @@ static ag_status read_unigram(ag_tokenizer *t, const json_t *model, double *scor
     ag_status status = ag_json_get_int(model, "unk_id", 0, INT32_MAX, &unk_id, t->name, err);
     if (!status) status = ag_json_get_bool(model, "byte_fallback", &byte_fallback, t->name, err);
     if (!status && unk_id >= 0 && !ag_token_vocab_has(&t->vocab, unk_id))
-        status = ag_fail(err, AG_E_FORMAT, "%s: unk_id %lld is not in the vocabulary of %zu tokens", t->name, (long long)unk_id, t->vocab.n);
+        status = ag_fail(err, AG_E_FORMAT, "%s: unk_id %lld is not in the vocabulary of %zu tokens", t->name, (long long)unk_id,
+                         t->vocab.n);
     if (status) {
         free(scores);
         return status;
@@ -222,7 +226,8 @@ static ag_status read_model(ag_tokenizer *t, const json_t *model, const parts *p
     AG_TRY(ag_json_get_string(model, "type", &type, t->name, err));
     bool bpe = strcmp(type, "BPE") == 0, unigram = strcmp(type, "Unigram") == 0, level = strcmp(type, "WordLevel") == 0;
     if (!bpe && !unigram && !level && strcmp(type, "WordPiece") != 0)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: the model '%s' is not known; known are BPE, Unigram, WordPiece and WordLevel", t->name, type);
+        return ag_fail(err, AG_E_UNSUPPORTED,
+                       "%s: the model '%s' is not known; known are BPE, Unigram, WordPiece and WordLevel", t->name, type);
     t->kind = bpe ? AG_MODEL_BPE : unigram ? AG_MODEL_UNIGRAM : level ? AG_MODEL_WORDLEVEL : AG_MODEL_WORDPIECE;
     double *scores = NULL;
     ag_str key = {0};
@@ -238,7 +243,7 @@ static ag_status read_model(ag_tokenizer *t, const json_t *model, const parts *p
     return bpe ? read_bpe(t, model, p, err) : read_wordpiece(t, model, level, err);
 }
 
-/* ---- special tokens -------------------------------------------------------------------------------------------------------- */
+/* ---- special tokens -------------------------------------------------------------------------------------------- */
 /* A text, or an object with the text as its content. */
 static const char *token_text(const json_t *value)
 {

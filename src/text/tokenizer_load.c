@@ -46,14 +46,14 @@ void ag_tokenizer_free(ag_tokenizer **tokenizer)
     ag_post_processor_deinit(&t->post);
     ag_decoder_deinit(&t->decoder);
     for (int i = 0; i < AG_N_SPECIAL; i++) free(t->special_text[i]);
-    void *owned[] = {t->name, t->unk_token, t->added_of_id, t->normalizer_json, t->pretokenizer_json, t->post_json, t->decoder_json,
-                     t->model_json, t->bytes_blob, t->bytes_start, t->bytes_length};
+    void *owned[] = {t->name,         t->unk_token,  t->added_of_id, t->normalizer_json, t->pretokenizer_json, t->post_json,
+                     t->decoder_json, t->model_json, t->bytes_blob,  t->bytes_start,     t->bytes_length};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
     free(t);
     *tokenizer = NULL;
 }
 
-/* ---- rules ------------------------------------------------------------------------------------------------------------ */
+/* ---- rules ----------------------------------------------------------------------------------------------------- */
 static char *dumped(const json_t *value)
 {
     return value && !json_is_null(value) ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : copied("null", 4);
@@ -98,12 +98,13 @@ ag_status ag_tokenizer_set_rules(ag_tokenizer *t, const json_t *root, ag_err *er
     return read_added(t, json_object_get(root, "added_tokens"), err);
 }
 
-/* ---- added tokens -------------------------------------------------------------------------------------------------------- */
+/* ---- added tokens ---------------------------------------------------------------------------------------------- */
 /* A token that the model has keeps the model's id; others count up from the size of the model's vocabulary. Where that is not
  * the id in the file, tokenizers would go on with another id than the model was trained with: better to say so. */
 ag_status ag_tokenizer_add_token(ag_tokenizer *t, ag_added_token token, ag_err *err)
 {
-    int32_t id = ag_token_vocab_find(&t->vocab, token.text, token.n), same = ag_token_vocab_find(&t->added_texts, token.text, token.n);
+    int32_t id = ag_token_vocab_find(&t->vocab, token.text, token.n),
+            same = ag_token_vocab_find(&t->added_texts, token.text, token.n);
     if (same >= 0) {
         token.id = t->added.tokens[same].id;
         token.text = t->added.tokens[same].text;
@@ -115,12 +116,14 @@ ag_status ag_tokenizer_add_token(ag_tokenizer *t, ag_added_token token, ag_err *
         int32_t highest = t->highest_added, size = (int32_t)t->vocab.n_tokens;
         id = highest >= size || (size == 0 && highest >= 0) ? highest + 1 : size;
         if (token.id >= 0 && token.id != id)
-            return ag_fail(err, AG_E_FORMAT, "%s: the added token \"%.*s\" has the id %d, but the tokens before it end at %d; "
-                           "a vocabulary with a hole there is not supported", t->name, (int)(token.n < 60 ? token.n : 60), token.text,
-                           (int)token.id, (int)id - 1);
+            return ag_fail(err, AG_E_FORMAT,
+                           "%s: the added token \"%.*s\" has the id %d, but the tokens before it end at %d; "
+                           "a vocabulary with a hole there is not supported",
+                           t->name, (int)(token.n < 60 ? token.n : 60), token.text, (int)token.id, (int)id - 1);
         if (ag_token_vocab_has(&t->vocab, id))
-            return ag_fail(err, AG_E_FORMAT, "%s: the added token \"%.*s\" has the id %d, which \"%.*s\" of the vocabulary has as well",
-                           t->name, (int)(token.n < 60 ? token.n : 60), token.text, (int)id,
+            return ag_fail(err, AG_E_FORMAT,
+                           "%s: the added token \"%.*s\" has the id %d, which \"%.*s\" of the vocabulary has as well", t->name,
+                           (int)(token.n < 60 ? token.n : 60), token.text, (int)id,
                            (int)(t->vocab.length[id] < 60 ? t->vocab.length[id] : 60), t->vocab.blob + t->vocab.start[id]);
     }
     token.id = id;
@@ -130,7 +133,8 @@ ag_status ag_tokenizer_add_token(ag_tokenizer *t, ag_added_token token, ag_err *
 ag_status ag_tokenizer_add_token_as(ag_tokenizer *t, ag_added_token token, ag_err *err)
 {
     if (token.n > AG_ADDED_MAX_BYTES)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: the added token \"%.60s…\" has %zu bytes; %d are the most", t->name, token.text, token.n, AG_ADDED_MAX_BYTES);
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: the added token \"%.60s…\" has %zu bytes; %d are the most", t->name,
+                       token.text, token.n, AG_ADDED_MAX_BYTES);
     AG_TRY(ag_token_vocab_add(&t->added_texts, token.text, token.n, (int64_t)t->added.n, t->name, err));
     token.text = copied(token.text, token.n);
     if (t->added.n == t->added.room) {
@@ -167,7 +171,7 @@ static ag_status build_tries(ag_tokenizer *t, ag_err *err)
     return status;
 }
 
-/* ---- tables by id ---------------------------------------------------------------------------------------------------------- */
+/* ---- tables by id ---------------------------------------------------------------------------------------------- */
 void ag_tokenizer_index_ids(ag_tokenizer *t)
 {
     free(t->added_of_id);
@@ -202,7 +206,8 @@ static bool has_decoder(const ag_tokenizer *t, ag_decode_kind kind)
     return false;
 }
 
-static void add_token_bytes(const ag_tokenizer *t, int32_t id, bool byte_level, bool bytes, const ag_decode_rule *mark, ag_str *out)
+static void add_token_bytes(const ag_tokenizer *t, int32_t id, bool byte_level, bool bytes, const ag_decode_rule *mark,
+                            ag_str *out)
 {
     ag_text text = ag_tokenizer_token_text(t, id);
     int byte = bytes ? ag_byte_token(text) : -1;
@@ -246,7 +251,7 @@ static ag_status build_bytes(ag_tokenizer *t, ag_err *err)
     return AG_OK;
 }
 
-/* ---- the fast path ------------------------------------------------------------------------------------------------------------ */
+/* ---- the fast path --------------------------------------------------------------------------------------------- */
 static bool push_scanner(ag_tokenizer *t, ag_split_scanner *scan, bool contiguous)
 {
     if (t->n_scanners == AG_FAST_SCANNERS) return false;
@@ -283,7 +288,8 @@ ag_status ag_tokenizer_finish(ag_tokenizer *t, ag_err *err)
         for (size_t k = 0; k < step->n_before + step->n_after; k++) {
             int32_t id = k < step->n_before ? step->before[k] : step->after[k - step->n_before];
             if (ag_tokenizer_token_text(t, id).text == NULL)
-                return ag_fail(err, AG_E_FORMAT, "%s: the post-processor adds the token id %d, which no token has", t->name, (int)id);
+                return ag_fail(err, AG_E_FORMAT, "%s: the post-processor adds the token id %d, which no token has", t->name,
+                               (int)id);
         }
     }
     t->fast = can_be_fast(t);

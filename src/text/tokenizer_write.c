@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- tokenizer.json ------------------------------------------------------------------------------------------------------ */
+/* ---- tokenizer.json -------------------------------------------------------------------------------------------- */
 static ag_status write_value(ag_json_writer *w, const char *key, const char *json, const char *name, ag_err *err)
 {
     json_error_t error;
@@ -57,8 +57,10 @@ static bool in_vocab(const ag_tokenizer *t, int32_t id) { return t->from_gguf ||
 static void write_vocab(const ag_tokenizer *t, ag_json_writer *w)
 {
     bool list = t->kind == AG_MODEL_UNIGRAM;
-    if (list) ag_jw_array(w, "vocab");
-    else ag_jw_object(w, "vocab");
+    if (list)
+        ag_jw_array(w, "vocab");
+    else
+        ag_jw_object(w, "vocab");
     ag_str key = {0};
     for (int32_t id = 0; id < t->n_ids; id++) {
         ag_text text = ag_token_vocab_has(&t->vocab, id) ? (ag_text){t->vocab.blob + t->vocab.start[id], t->vocab.length[id]}
@@ -98,7 +100,8 @@ ag_status ag_tokenizer_write_json(const ag_tokenizer *t, ag_str *tokenizer_json,
     ag_json_writer w = {.out = tokenizer_json, .indent = -1};
     for (size_t id = 0; id < t->vocab.n; id++)
         if (ag_token_vocab_has(&t->vocab, (int64_t)id) && memchr(t->vocab.blob + t->vocab.start[id], 0, t->vocab.length[id]))
-            return ag_fail(err, AG_E_UNSUPPORTED, "%s: token %zu holds a NUL character, which cannot be a key of tokenizer.json", t->name, id);
+            return ag_fail(err, AG_E_UNSUPPORTED,
+                           "%s: token %zu holds a NUL character, which cannot be a key of tokenizer.json", t->name, id);
     ag_jw_object(&w, NULL);
     ag_jw_string(&w, "version", "1.0");
     ag_jw_null(&w, "truncation");
@@ -112,8 +115,8 @@ ag_status ag_tokenizer_write_json(const ag_tokenizer *t, ag_str *tokenizer_json,
     ag_jw_object(&w, "model");
     const char *key;
     json_t *value;
-    json_object_foreach (model, key, value)
-        if (strcmp(key, "vocab") != 0 && strcmp(key, "merges") != 0) ag_jw_value(&w, key, value);
+    json_object_foreach(model, key, value) if (strcmp(key, "vocab") != 0 && strcmp(key, "merges") != 0)
+        ag_jw_value(&w, key, value);
     json_decref(model);
     write_vocab(t, &w);
     if (t->kind == AG_MODEL_BPE) write_merges(t, &w);
@@ -122,7 +125,7 @@ ag_status ag_tokenizer_write_json(const ag_tokenizer *t, ag_str *tokenizer_json,
     return AG_OK;
 }
 
-/* ---- the small files -------------------------------------------------------------------------------------------------------- */
+/* ---- the small files ------------------------------------------------------------------------------------------- */
 static void write_special(const ag_tokenizer *t, ag_json_writer *w)
 {
     static const char *const keys[AG_N_SPECIAL] = {"bos_token", "eos_token", "pad_token", "unk_token"};
@@ -130,8 +133,8 @@ static void write_special(const ag_tokenizer *t, ag_json_writer *w)
         if (t->special_text[i]) ag_jw_string(w, keys[i], t->special_text[i]);
 }
 
-void ag_tokenizer_write_config(const ag_tokenizer *t, const char *chat_template, int64_t model_max_length, ag_str *tokenizer_config,
-                               ag_str *special_tokens_map)
+void ag_tokenizer_write_config(const ag_tokenizer *t, const char *chat_template, int64_t model_max_length,
+                               ag_str *tokenizer_config, ag_str *special_tokens_map)
 {
     ag_json_writer w = {.out = tokenizer_config, .indent = 2};
     ag_jw_object(&w, NULL);
@@ -151,7 +154,7 @@ void ag_tokenizer_write_config(const ag_tokenizer *t, const char *chat_template,
     ag_str_add_char(special_tokens_map, '\n');
 }
 
-/* ---- GGUF ------------------------------------------------------------------------------------------------------------------ */
+/* ---- GGUF ------------------------------------------------------------------------------------------------------ */
 struct ag_gguf_vocab_owner {
     ag_text *tokens, *merges;
     int32_t *types;
@@ -220,7 +223,8 @@ static bool is_sentence_piece(const ag_tokenizer *t, bool *prefix)
     const ag_pretokenizer *pre = &t->pretokenizer;
     *prefix = false;
     if (!t->bpe.byte_fallback || t->bpe.ignore_merges || t->bpe.prefix || t->bpe.suffix) return false;
-    if (pre->n == 1 && z->n == 0 && pre->rules[0].kind == AG_PRE_METASPACE && !pre->rules[0].split && is_space_mark(&pre->rules[0].pattern))
+    if (pre->n == 1 && z->n == 0 && pre->rules[0].kind == AG_PRE_METASPACE && !pre->rules[0].split &&
+        is_space_mark(&pre->rules[0].pattern))
         return *prefix = pre->rules[0].scheme != AG_PREPEND_NEVER, true;
     if (pre->n != 0 || z->n == 0 || z->n > 2) return false;
     const ag_norm_rule *replace = &z->rules[z->n - 1];
@@ -257,7 +261,8 @@ static ag_status name_rules(const ag_tokenizer *t, ag_gguf_vocab *out, ag_err *e
         return ag_fail(err, AG_E_UNSUPPORTED, "%s: only BPE tokenizers can be written to GGUF", t->name);
     if (is_sentence_piece(t, &prefix)) {
         if (!merges_follow_ids(t))
-            return ag_fail(err, AG_E_UNSUPPORTED, "%s: the merges do not follow the ids, so that GGUF's scores cannot stand for them", t->name);
+            return ag_fail(err, AG_E_UNSUPPORTED,
+                           "%s: the merges do not follow the ids, so that GGUF's scores cannot stand for them", t->name);
         out->model = "llama";
         out->pre = "default";
         out->add_space_prefix = prefix;
@@ -268,27 +273,32 @@ static ag_status name_rules(const ag_tokenizer *t, ag_gguf_vocab *out, ag_err *e
     if (out->pre) return AG_OK;
     ag_str names = {0};
     ag_pre_names_list(&names);
-    ag_status status = ag_fail(err, AG_E_UNSUPPORTED, "%s: no GGUF pre-tokenizer name stands for these split rules: %.300s; known are %s", t->name,
-                               t->pretokenizer_json, names.text);
+    ag_status status =
+        ag_fail(err, AG_E_UNSUPPORTED, "%s: no GGUF pre-tokenizer name stands for these split rules: %.300s; known are %s",
+                t->name, t->pretokenizer_json, names.text);
     ag_str_free(&names);
     return status;
 }
 
-ag_status ag_tokenizer_to_gguf(const ag_tokenizer *t, int64_t n_vocab, ag_gguf_vocab *out, ag_gguf_vocab_owner **keep, ag_err *err)
+ag_status ag_tokenizer_to_gguf(const ag_tokenizer *t, int64_t n_vocab, ag_gguf_vocab *out, ag_gguf_vocab_owner **keep,
+                               ag_err *err)
 {
     *keep = NULL;
     *out = (ag_gguf_vocab){.name = t->name, .add_space_prefix = -1};
     AG_TRY(name_rules(t, out, err));
     if (n_vocab > AG_VOCAB_MAX_IDS || (n_vocab > 0 && n_vocab < t->n_ids))
-        return ag_fail(err, AG_E_SHAPE, "%s: the tokenizer has %d ids, the embedding %lld rows; an embedding must have a row for each", t->name,
+        return ag_fail(err, AG_E_SHAPE,
+                       "%s: the tokenizer has %d ids, the embedding %lld rows; an embedding must have a row for each", t->name,
                        (int)t->n_ids, (long long)n_vocab);
     size_t n = n_vocab > 0 ? (size_t)n_vocab : (size_t)t->n_ids;
     ag_gguf_vocab_owner *k = zeroed(1, sizeof *k);
     bool scored = strcmp(out->model, "llama") == 0;
     k->tokens = zeroed(n, sizeof *k->tokens);
     k->types = zeroed(n, sizeof *k->types);
-    if (scored) k->scores = zeroed(n, sizeof *k->scores);
-    else k->merges = zeroed(t->bpe.n_merges, sizeof *k->merges);
+    if (scored)
+        k->scores = zeroed(n, sizeof *k->scores);
+    else
+        k->merges = zeroed(t->bpe.n_merges, sizeof *k->merges);
     fill_tokens(t, k, n);
     int32_t affix[1], other[1];
     size_t n_before, n_after;

@@ -10,12 +10,14 @@ static const double UNKNOWN_PENALTY = 10.0; /* of an unknown character, below th
 
 void ag_unigram_init(ag_unigram *u, const ag_token_vocab *vocab, double *scores, int32_t unk_id, bool byte_fallback)
 {
-    *u = (ag_unigram){.vocab = vocab, .scores = scores, .unk_id = unk_id, .byte_fallback = byte_fallback, .min_score = INFINITY};
+    *u =
+        (ag_unigram){.vocab = vocab, .scores = scores, .unk_id = unk_id, .byte_fallback = byte_fallback, .min_score = INFINITY};
     ag_added_trie_init(&u->trie);
     for (size_t id = 0; id < vocab->n; id++) {
         if (!ag_token_vocab_has(vocab, (int64_t)id)) continue;
         const char *text = vocab->blob + vocab->start[id];
-        int32_t found = ag_token_vocab_find(vocab, text, vocab->length[id]); /* not this id where a later one has the same text */
+        int32_t found =
+            ag_token_vocab_find(vocab, text, vocab->length[id]); /* not this id where a later one has the same text */
         ag_added_trie_add(&u->trie, text, vocab->length[id], found);
         if (scores[id] < u->min_score) u->min_score = scores[id];
     }
@@ -64,7 +66,8 @@ static ag_status find_ways(const ag_unigram *u, best_way *ways, const unsigned c
             node = ag_added_trie_step(&u->trie, node, text[end]);
         }
         if (single) continue;
-        if (u->unk_id < 0) return ag_fail(err, AG_E_DATA, "a character of the text has no token, and this tokenizer has no unknown token");
+        if (u->unk_id < 0)
+            return ag_fail(err, AG_E_DATA, "a character of the text has no token, and this tokenizer has no unknown token");
         offer(&ways[at + bytes], u->min_score - UNKNOWN_PENALTY + so_far, at, u->unk_id);
     }
     return AG_OK;

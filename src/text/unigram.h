@@ -20,6 +20,7 @@ typedef struct {
 void ag_unigram_init(ag_unigram *u, const ag_token_vocab *vocab, double *scores, int32_t unk_id, bool byte_fallback);
 void ag_unigram_deinit(ag_unigram *u);
 /* Appends the tokens of a piece. AG_E_DATA where a character has no token and there is no unknown token. */
-AG_MUST_USE ag_status ag_unigram_piece(const ag_unigram *u, const unsigned char *text, size_t n, ag_word_tokens *out, ag_err *err);
+AG_MUST_USE ag_status ag_unigram_piece(const ag_unigram *u, const unsigned char *text, size_t n, ag_word_tokens *out,
+                                       ag_err *err);
 
 #endif

@@ -12,7 +12,8 @@ void ag_wordpiece_deinit(ag_wordpiece *w)
 
 static ag_status unknown(const ag_wordpiece *w, size_t n, ag_word_tokens *out, ag_err *err)
 {
-    if (w->unk_id < 0) return ag_fail(err, AG_E_DATA, "a word of the text has no token, and this tokenizer has no unknown token");
+    if (w->unk_id < 0)
+        return ag_fail(err, AG_E_DATA, "a word of the text has no token, and this tokenizer has no unknown token");
     ag_word_tokens_push(out, (ag_word_token){w->unk_id, 0, (uint32_t)n, false});
     return AG_OK;
 }

@@ -17,6 +17,7 @@ typedef struct {
 
 void ag_wordpiece_deinit(ag_wordpiece *w);
 /* Appends the tokens of a word. AG_E_DATA where it is unknown and there is no unknown token. */
-AG_MUST_USE ag_status ag_wordpiece_word(const ag_wordpiece *w, const unsigned char *word, size_t n, ag_word_tokens *out, ag_err *err);
+AG_MUST_USE ag_status ag_wordpiece_word(const ag_wordpiece *w, const unsigned char *word, size_t n, ag_word_tokens *out,
+                                        ag_err *err);
 
 #endif

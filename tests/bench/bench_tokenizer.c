@@ -4,8 +4,8 @@
  *     bench_tokenizer TOKENIZER.json TEXT.txt [ROUNDS]
  *
  * Text goes in lines' company, about 4,000 bytes at a time, as rows of a data set do; and all of it at once. The peer is
- * tools/conformance/bench_tokenizer.py, on the same files. Both count processor time of one thread, which neighbours disturb less
- * than the clock on the wall. */
+ * tools/conformance/bench_tokenizer.py, on the same files. Both count processor time of one thread, which neighbours disturb
+ * less than the clock on the wall. */
 #include "base/arena.h"
 #include "base/fs.h"
 #include "text/tokenizer.h"
@@ -34,7 +34,8 @@ static double now(void)
 }
 
 /* One pass; the number of tokens. */
-static size_t pass(const ag_tokenizer *t, ag_tokenizer_scratch *scratch, const char *text, size_t n, size_t row, bool ids_only, ag_encoding *e)
+static size_t pass(const ag_tokenizer *t, ag_tokenizer_scratch *scratch, const char *text, size_t n, size_t row, bool ids_only,
+                   ag_encoding *e)
 {
     size_t tokens = 0;
     ag_encode_options options = {.ids_only = ids_only};
@@ -63,7 +64,8 @@ static void measure(const ag_tokenizer *t, const ag_map *text, const char *what,
         if (seconds < best) best = seconds;
         ag_tokenizer_scratch_free(&scratch);
     }
-    printf("%-32s %8.1f MB/s  %zu tokens, %.2f bytes each\n", what, (double)text->n / 1e6 / best, tokens, (double)text->n / (double)tokens);
+    printf("%-32s %8.1f MB/s  %zu tokens, %.2f bytes each\n", what, (double)text->n / 1e6 / best, tokens,
+           (double)text->n / (double)tokens);
     ag_encoding_free(&e);
 }
 
@@ -82,7 +84,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < rounds; i++) {
         ag_tokenizer_free(&t);
         double start = now();
-        need(ag_tokenizer_from_json(&t, &(ag_tokenizer_files){.name = argv[1], .tokenizer = (const char *)json.bytes, .n_tokenizer = json.n}, &err));
+        need(ag_tokenizer_from_json(
+            &t, &(ag_tokenizer_files){.name = argv[1], .tokenizer = (const char *)json.bytes, .n_tokenizer = json.n}, &err));
         double ms = (now() - start) * 1e3;
         if (ms < best) best = ms;
     }

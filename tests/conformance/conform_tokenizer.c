@@ -5,8 +5,9 @@
  *     conform_tokenizer (FOLDER | FILE.gguf) --write FOLDER       tokenizer.json and its small files, as an export writes them
  *     conform_tokenizer (FOLDER | FILE.gguf) --write FILE.gguf    a GGUF file of the vocabulary alone
  *
- * STRINGS has a text a line, ENCODINGS {"ids", "tokens", "offsets"} for each (or "ids" alone: then without special tokens), DECODE {"ids", "text", "text_skip_special"}. Prints
- * how many are equal, the first few that are not, and fails where any is not. */
+ * STRINGS has a text a line, ENCODINGS {"ids", "tokens", "offsets"} for each (or "ids" alone: then without special tokens),
+ * DECODE {"ids", "text", "text_skip_special"}. Prints how many are equal, the first few that are not, and fails where any is
+ * not. */
 #include "base/arena.h"
 #include "base/fs.h"
 #include "base/json.h"
@@ -35,7 +36,14 @@ static ag_tokenizer *from_gguf(const char *path, ag_arena *arena)
     const int64_t *types;
     const float *scores;
     size_t n_types, n_scores;
-    ag_gguf_vocab v = {.name = path, .bos_id = -1, .eos_id = -1, .pad_id = -1, .unk_id = -1, .add_bos = -1, .add_eos = -1, .add_space_prefix = -1};
+    ag_gguf_vocab v = {.name = path,
+                       .bos_id = -1,
+                       .eos_id = -1,
+                       .pad_id = -1,
+                       .unk_id = -1,
+                       .add_bos = -1,
+                       .add_eos = -1,
+                       .add_space_prefix = -1};
     if (ag_gguf_open(&g, path, &err) || ag_gguf_get_text(&g, "tokenizer.ggml.model", &v.model, arena, &err) ||
         ag_gguf_get_text(&g, "tokenizer.ggml.pre", &v.pre, arena, &err) ||
         ag_gguf_get_texts(&g, "tokenizer.ggml.tokens", &tokens, &v.n_tokens, arena, &err) ||
@@ -47,7 +55,8 @@ static ag_tokenizer *from_gguf(const char *path, ag_arena *arena)
         ag_gguf_get_int(&g, "tokenizer.ggml.padding_token_id", 0, INT32_MAX, &v.pad_id, &err) ||
         ag_gguf_get_int(&g, "tokenizer.ggml.unknown_token_id", 0, INT32_MAX, &v.unk_id, &err))
         die(&err);
-    static const char *const flags[] = {"tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token", "tokenizer.ggml.add_space_prefix"};
+    static const char *const flags[] = {"tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token",
+                                        "tokenizer.ggml.add_space_prefix"};
     int *const to[] = {&v.add_bos, &v.add_eos, &v.add_space_prefix};
     for (int i = 0; i < 3; i++) {
         bool flag = false;
@@ -74,11 +83,15 @@ static ag_tokenizer *from_folder(const char *folder, ag_arena *arena)
     ag_err err = {0};
     ag_tokenizer *t = NULL;
     ag_map map, config = {0};
-    char *path = ag_path_join(arena, folder, "tokenizer.json"), *config_path = ag_path_join(arena, folder, "tokenizer_config.json");
+    char *path = ag_path_join(arena, folder, "tokenizer.json"),
+         *config_path = ag_path_join(arena, folder, "tokenizer_config.json");
     if (ag_map_open(&map, path, &err)) die(&err);
     if (ag_path_is_file(config_path) && ag_map_open(&config, config_path, &err)) die(&err);
-    ag_tokenizer_files files = {.name = path, .tokenizer = (const char *)map.bytes, .n_tokenizer = map.n,
-                                .config = (const char *)config.bytes, .n_config = config.n};
+    ag_tokenizer_files files = {.name = path,
+                                .tokenizer = (const char *)map.bytes,
+                                .n_tokenizer = map.n,
+                                .config = (const char *)config.bytes,
+                                .n_config = config.n};
     if (ag_tokenizer_from_json(&t, &files, &err)) die(&err);
     ag_map_close(&map);
     ag_map_close(&config);
@@ -115,7 +128,8 @@ static int64_t int_at(const json_t *list, size_t i) { return json_integer_value(
 
 static bool same_encoding(const ag_tokenizer *t, const ag_encoding *e, const json_t *wanted, const char **what)
 {
-    const json_t *ids = json_object_get(wanted, "ids"), *tokens = json_object_get(wanted, "tokens"), *offsets = json_object_get(wanted, "offsets");
+    const json_t *ids = json_object_get(wanted, "ids"), *tokens = json_object_get(wanted, "tokens"),
+                 *offsets = json_object_get(wanted, "offsets");
     *what = "ids";
     if (json_array_size(ids) != e->n) return false;
     for (size_t i = 0; i < e->n; i++)
@@ -123,7 +137,8 @@ static bool same_encoding(const ag_tokenizer *t, const ag_encoding *e, const jso
     if (!offsets) return true;
     *what = "offsets";
     for (size_t i = 0; i < e->n; i++)
-        if (int_at(json_array_get(offsets, i), 0) != e->start[i] || int_at(json_array_get(offsets, i), 1) != e->end[i]) return false;
+        if (int_at(json_array_get(offsets, i), 0) != e->start[i] || int_at(json_array_get(offsets, i), 1) != e->end[i])
+            return false;
     *what = "tokens";
     for (size_t i = 0; i < e->n; i++) {
         const json_t *token = json_array_get(tokens, i);
@@ -138,7 +153,8 @@ static void show(const char *what, const json_t *text, const ag_tokenizer *t, co
     char *dump = json_dumps(text, JSON_ENCODE_ANY), *want = json_dumps(wanted, JSON_COMPACT);
     printf("  %s differ: %.300s\n    wanted %.600s\n    found ", what, dump, want);
     for (size_t i = 0; e && i < e->n && i < 60; i++)
-        printf("%d:%.*s(%u,%u) ", (int)e->ids[i], (int)ag_encoding_token(t, e, i).n, ag_encoding_token(t, e, i).text, e->start[i], e->end[i]);
+        printf("%d:%.*s(%u,%u) ", (int)e->ids[i], (int)ag_encoding_token(t, e, i).n, ag_encoding_token(t, e, i).text,
+               e->start[i], e->end[i]);
     printf("\n");
     free(dump);
     free(want);
@@ -158,8 +174,10 @@ static int check_encodings(const ag_tokenizer *t, const char *strings_path, cons
         ag_encode_options options = {.add_special = json_object_get(wanted, "offsets") != NULL};
         if (ag_tokenizer_encode(t, scratch, json_string_value(text), json_string_length(text), &options, &e, &err)) die(&err);
         n++;
-        if (same_encoding(t, &e, wanted, &what)) equal++;
-        else if (n - equal <= MAX_SHOWN) show(what, text, t, &e, wanted);
+        if (same_encoding(t, &e, wanted, &what))
+            equal++;
+        else if (n - equal <= MAX_SHOWN)
+            show(what, text, t, &e, wanted);
         json_decref(text);
         json_decref(wanted);
     }
@@ -173,7 +191,8 @@ static int check_encodings(const ag_tokenizer *t, const char *strings_path, cons
 
 static bool same_text(const ag_str *found, const json_t *wanted)
 {
-    return found->n == json_string_length(wanted) && (found->n == 0 || memcmp(found->text, json_string_value(wanted), found->n) == 0);
+    return found->n == json_string_length(wanted) &&
+           (found->n == 0 || memcmp(found->text, json_string_value(wanted), found->n) == 0);
 }
 
 static int check_decodings(const ag_tokenizer *t, const char *path)
@@ -265,7 +284,9 @@ static int write_out(const ag_tokenizer *t, const char *path, ag_arena *arena)
 int main(int argc, char **argv)
 {
     if (argc < 4) {
-        fprintf(stderr, "usage: conform_tokenizer (FOLDER | FILE.gguf) (STRINGS.jsonl ENCODINGS.jsonl [DECODE.jsonl] | --write PATH)\n");
+        fprintf(
+            stderr,
+            "usage: conform_tokenizer (FOLDER | FILE.gguf) (STRINGS.jsonl ENCODINGS.jsonl [DECODE.jsonl] | --write PATH)\n");
         return 2;
     }
     ag_arena arena = {0};

@@ -1,5 +1,5 @@
-/* The tokenizer arrays of a GGUF file, one line each: "model pre", then for every line a kind (digit 1…6, 's' a merge, 't' the text to
- * encode) and its bytes. Scores fall from line to line. */
+/* The tokenizer arrays of a GGUF file, one line each: "model pre", then for every line a kind (digit 1…6, 's' a merge, 't' the
+ * text to encode) and its bytes. Scores fall from line to line. */
 #include "base/status.h"
 #include "text/tokenizer.h"
 
@@ -18,7 +18,8 @@ static void check(const ag_tokenizer *t, ag_text text)
     ag_gguf_vocab_owner *keep = NULL;
     ag_err err = {0};
     if (ag_tokenizer_encode(t, scratch, text.text, text.n, &(ag_encode_options){.add_special = true}, &e, &err) == AG_OK)
-        for (size_t i = 0; i < e.n; i++) AG_ASSERT(e.byte_end[i] <= text.n && ag_tokenizer_token_text(t, e.ids[i]).text != NULL);
+        for (size_t i = 0; i < e.n; i++)
+            AG_ASSERT(e.byte_end[i] <= text.n && ag_tokenizer_token_text(t, e.ids[i]).text != NULL);
     ag_tokenizer_decode(t, e.ids, e.n, false, &back);
     AG_ASSERT(!back.n || ag_utf8_valid(back.text, back.n));
     if (ag_tokenizer_write_json(t, &json, &err) == AG_OK) AG_ASSERT(ag_utf8_valid(json.text, json.n));
@@ -36,8 +37,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int32_t types[MAX_LINES];
     float scores[MAX_LINES];
     char model[16] = "", pre[16] = "";
-    ag_gguf_vocab v = {.name = "fuzz", .model = model, .pre = pre, .tokens = tokens, .types = types, .scores = scores, .merges = merges,
-                       .bos_id = 0, .eos_id = 1, .pad_id = -1, .unk_id = 0, .add_bos = -1, .add_eos = 1, .add_space_prefix = -1};
+    ag_gguf_vocab v = {.name = "fuzz",
+                       .model = model,
+                       .pre = pre,
+                       .tokens = tokens,
+                       .types = types,
+                       .scores = scores,
+                       .merges = merges,
+                       .bos_id = 0,
+                       .eos_id = 1,
+                       .pad_id = -1,
+                       .unk_id = 0,
+                       .add_bos = -1,
+                       .add_eos = 1,
+                       .add_space_prefix = -1};
     for (size_t at = 0, line = 0; at < size; line++) {
         const uint8_t *end = memchr(data + at, '\n', size - at);
         size_t n = end ? (size_t)(end - data) - at : size - at;
@@ -60,8 +73,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     ag_tokenizer *t = NULL;
     ag_err err = {0};
-    if (ag_tokenizer_from_gguf(&t, &v, &err) == AG_OK) check(t, text);
-    else AG_ASSERT(t == NULL && err.text[0] != 0);
+    if (ag_tokenizer_from_gguf(&t, &v, &err) == AG_OK)
+        check(t, text);
+    else
+        AG_ASSERT(t == NULL && err.text[0] != 0);
     ag_tokenizer_free(&t);
     return 0;
 }

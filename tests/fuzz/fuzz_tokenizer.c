@@ -31,7 +31,8 @@ static void check_writers(const ag_tokenizer *t)
         ag_tokenizer_files files = {.name = "written", .tokenizer = json.text, .n_tokenizer = json.n};
         if (ag_tokenizer_from_json(&again, &files, NULL) == AG_OK) ag_tokenizer_free(&again);
     }
-    if (ag_tokenizer_to_gguf(t, 0, &v, &keep, NULL) == AG_OK && ag_tokenizer_from_gguf(&again, &v, NULL) == AG_OK) ag_tokenizer_free(&again);
+    if (ag_tokenizer_to_gguf(t, 0, &v, &keep, NULL) == AG_OK && ag_tokenizer_from_gguf(&again, &v, NULL) == AG_OK)
+        ag_tokenizer_free(&again);
     ag_gguf_vocab_owner_free(&keep);
     ag_str_free(&json);
 }

@@ -11,8 +11,9 @@
 
 #include <cmocka.h>
 
-/* ---- goldens: tests/golden/text, made by tools/golden/tokenizer.py ------------------------------------------------------- */
-static const char *const byte_level[] = {"gpt2", "gpt2-prefix", "llama3", "llama3-merges", "qwen2", "smollm", "minicpm5", "added", "roberta"};
+/* ---- goldens: tests/golden/text, made by tools/golden/tokenizer.py --------------------------------------------- */
+static const char *const byte_level[] = {"gpt2",   "gpt2-prefix", "llama3", "llama3-merges", "qwen2",
+                                         "smollm", "minicpm5",    "added",  "roberta"};
 static const char *const sentence_piece[] = {"spm-bpe", "metaspace", "metaspace-unk"};
 static const char *const others[] = {"unigram", "unigram-bytes", "wordpiece", "wordlevel", "bpe-suffix"};
 #define COUNT(list) (sizeof(list) / sizeof *(list))
@@ -44,7 +45,8 @@ static json_t *golden_lines(ag_arena *a, const char *name)
 static ag_tokenizer *from_text(const char *json, size_t n, ag_err *err)
 {
     ag_tokenizer *t = NULL;
-    ag_status status = ag_tokenizer_from_json(&t, &(ag_tokenizer_files){.name = "tokenizer.json", .tokenizer = json, .n_tokenizer = n}, err);
+    ag_status status =
+        ag_tokenizer_from_json(&t, &(ag_tokenizer_files){.name = "tokenizer.json", .tokenizer = json, .n_tokenizer = n}, err);
     assert_int_equal(status == AG_OK, t != NULL);
     return t;
 }
@@ -64,22 +66,26 @@ static int64_t int_at(const json_t *list, size_t i) { return json_integer_value(
 static void check_text(ag_text found, const json_t *wanted, const char *where, size_t line)
 {
     if (found.n != json_string_length(wanted) || (found.n && memcmp(found.text, json_string_value(wanted), found.n) != 0))
-        fail_msg("%s, line %zu: found \"%.*s\", wanted \"%s\"", where, line + 1, (int)found.n, found.text, json_string_value(wanted));
+        fail_msg("%s, line %zu: found \"%.*s\", wanted \"%s\"", where, line + 1, (int)found.n, found.text,
+                 json_string_value(wanted));
 }
 
 static void check_encoding(const ag_tokenizer *t, const ag_encoding *e, const json_t *row, const char *name, size_t line)
 {
     const json_t *ids = json_array_get(row, 0), *offsets = json_array_get(row, 1), *shown = json_array_get(row, 2);
-    if (json_array_size(ids) != e->n) fail_msg("%s, line %zu: %zu tokens, wanted %zu", name, line + 1, e->n, json_array_size(ids));
+    if (json_array_size(ids) != e->n)
+        fail_msg("%s, line %zu: %zu tokens, wanted %zu", name, line + 1, e->n, json_array_size(ids));
     for (size_t i = 0; i < e->n; i++) {
-        if (int_at(ids, i) != e->ids[i]) fail_msg("%s, line %zu: token %zu is %d, wanted %d", name, line + 1, i, (int)e->ids[i], (int)int_at(ids, i));
+        if (int_at(ids, i) != e->ids[i])
+            fail_msg("%s, line %zu: token %zu is %d, wanted %d", name, line + 1, i, (int)e->ids[i], (int)int_at(ids, i));
         if (int_at(offsets, 2 * i) != e->start[i] || int_at(offsets, 2 * i + 1) != e->end[i])
             fail_msg("%s, line %zu: token %zu lies at %u-%u, wanted %d-%d", name, line + 1, i, e->start[i], e->end[i],
                      (int)int_at(offsets, 2 * i), (int)int_at(offsets, 2 * i + 1));
         assert_true(e->surface[i] == 0 || json_array_size(shown) > 0);
     }
     for (size_t k = 0; k < json_array_size(shown); k++)
-        check_text(ag_encoding_token(t, e, (size_t)int_at(json_array_get(shown, k), 0)), json_array_get(json_array_get(shown, k), 1), name, line);
+        check_text(ag_encoding_token(t, e, (size_t)int_at(json_array_get(shown, k), 0)),
+                   json_array_get(json_array_get(shown, k), 1), name, line);
 }
 
 /* Byte offsets say the same as code point offsets. */
@@ -109,7 +115,9 @@ static void check_strings(const char *name)
         check_encoding(t, &e, json_array_get(rows, i), name, i);
         check_bytes(&e, text, n);
         ag_encoding_clear(&ids);
-        assert_int_equal(ag_tokenizer_encode(t, scratch, text, n, &(ag_encode_options){.add_special = true, .ids_only = true}, &ids, &err), AG_OK);
+        assert_int_equal(
+            ag_tokenizer_encode(t, scratch, text, n, &(ag_encode_options){.add_special = true, .ids_only = true}, &ids, &err),
+            AG_OK);
         assert_int_equal(ids.n, e.n);
         assert_true(e.n == 0 || memcmp(ids.ids, e.ids, e.n * sizeof *e.ids) == 0);
     }
@@ -197,8 +205,10 @@ static void every_rule_cuts_and_rewrites_as_in_tokenizers(void **state)
             const json_t *one = json_array_get(cases, c), *text = json_array_get(strings, (size_t)int_at(one, 0));
             const json_t *tokens = json_array_get(one, 1), *offsets = json_array_get(one, 2);
             ag_encoding_clear(&e);
-            assert_int_equal(ag_tokenizer_encode(t, scratch, json_string_value(text), json_string_length(text), NULL, &e, &err), AG_OK);
-            if (e.n != json_array_size(tokens)) fail_msg("rule %zu, case %zu: %zu pieces, wanted %zu", r + 1, c + 1, e.n, json_array_size(tokens));
+            assert_int_equal(ag_tokenizer_encode(t, scratch, json_string_value(text), json_string_length(text), NULL, &e, &err),
+                             AG_OK);
+            if (e.n != json_array_size(tokens))
+                fail_msg("rule %zu, case %zu: %zu pieces, wanted %zu", r + 1, c + 1, e.n, json_array_size(tokens));
             for (size_t i = 0; i < e.n; i++) {
                 check_text(ag_encoding_token(t, &e, i), json_array_get(tokens, i), "rules.jsonl", r);
                 if (int_at(offsets, 2 * i) != e.start[i] || int_at(offsets, 2 * i + 1) != e.end[i])
@@ -216,7 +226,7 @@ static void every_rule_cuts_and_rewrites_as_in_tokenizers(void **state)
     ag_arena_free(&a);
 }
 
-/* ---- special tokens -------------------------------------------------------------------------------------------------------- */
+/* ---- special tokens -------------------------------------------------------------------------------------------- */
 static bool holds(const ag_encoding *e, int32_t id)
 {
     for (size_t i = 0; i < e->n; i++)
@@ -242,7 +252,9 @@ static void special_tokens_that_users_wrote_are_text(void **state)
 
     ag_text_range range = {users, users + n_users};
     ag_encoding_clear(&e);
-    assert_int_equal(ag_tokenizer_encode(t, scratch, text, strlen(text), &(ag_encode_options){.plain_ranges = &range, .n_plain_ranges = 1}, &e, &err), AG_OK);
+    assert_int_equal(ag_tokenizer_encode(t, scratch, text, strlen(text),
+                                         &(ag_encode_options){.plain_ranges = &range, .n_plain_ranges = 1}, &e, &err),
+                     AG_OK);
     n_end = 0;
     for (size_t i = 0; i < e.n; i++) {
         n_end += e.ids[i] == end;
@@ -254,7 +266,9 @@ static void special_tokens_that_users_wrote_are_text(void **state)
     /* A range that holds only a part of the token makes it text as well. */
     range = (ag_text_range){users + 4, users + 5};
     ag_encoding_clear(&e);
-    assert_int_equal(ag_tokenizer_encode(t, scratch, text, strlen(text), &(ag_encode_options){.plain_ranges = &range, .n_plain_ranges = 1}, &e, &err), AG_OK);
+    assert_int_equal(ag_tokenizer_encode(t, scratch, text, strlen(text),
+                                         &(ag_encode_options){.plain_ranges = &range, .n_plain_ranges = 1}, &e, &err),
+                     AG_OK);
     n_end = 0;
     for (size_t i = 0; i < e.n; i++) n_end += e.ids[i] == end;
     assert_int_equal(n_end, 1);
@@ -280,7 +294,10 @@ static void malformed_utf8_is_replaced_and_offsets_fit_the_given_bytes(void **st
     ag_tokenizer *t = from_golden(&a, "gpt2");
     ag_tokenizer_scratch *scratch = ag_tokenizer_scratch_create();
     ag_encoding bad = {0}, good = {0};
-    static const char malformed[] = "a\xff" "b \xe2\x82 c", replaced[] = "a\xef\xbf\xbd" "b \xef\xbf\xbd c";
+    static const char malformed[] = "a\xff"
+                                    "b \xe2\x82 c",
+                      replaced[] = "a\xef\xbf\xbd"
+                                   "b \xef\xbf\xbd c";
     assert_int_equal(ag_tokenizer_encode(t, scratch, malformed, strlen(malformed), NULL, &bad, &err), AG_OK);
     assert_int_equal(ag_tokenizer_encode(t, scratch, replaced, strlen(replaced), NULL, &good, &err), AG_OK);
     assert_int_equal(bad.n, good.n);
@@ -300,7 +317,7 @@ static void malformed_utf8_is_replaced_and_offsets_fit_the_given_bytes(void **st
     ag_arena_free(&a);
 }
 
-/* ---- special ids, and out again ---------------------------------------------------------------------------------------------- */
+/* ---- special ids, and out again -------------------------------------------------------------------------------- */
 static void config_names_the_special_tokens(void **state)
 {
     (void)state;
@@ -308,9 +325,11 @@ static void config_names_the_special_tokens(void **state)
     ag_err err = {0};
     size_t n;
     char *json = golden(&a, "tokenizers/llama3.json", &n);
-    static const char config[] = "{\"bos_token\": \"<|begin_of_text|>\", \"eos_token\": {\"content\": \"<|eot_id|>\"}, \"pad_token\": null}";
+    static const char config[] =
+        "{\"bos_token\": \"<|begin_of_text|>\", \"eos_token\": {\"content\": \"<|eot_id|>\"}, \"pad_token\": null}";
     ag_tokenizer *t = NULL;
-    ag_tokenizer_files files = {.name = "tokenizer.json", .tokenizer = json, .n_tokenizer = n, .config = config, .n_config = strlen(config)};
+    ag_tokenizer_files files = {
+        .name = "tokenizer.json", .tokenizer = json, .n_tokenizer = n, .config = config, .n_config = strlen(config)};
     assert_int_equal(ag_tokenizer_from_json(&t, &files, &err), AG_OK);
     assert_int_equal(ag_tokenizer_special_id(t, AG_SPECIAL_BOS), 1006);
     assert_int_equal(ag_tokenizer_special_id(t, AG_SPECIAL_EOS), 1010);
@@ -344,9 +363,12 @@ static void check_same(const ag_tokenizer *t, const ag_tokenizer *u, const json_
         ag_encode_options options = {.add_special = true};
         ag_encoding_clear(&e);
         ag_encoding_clear(&f);
-        assert_int_equal(ag_tokenizer_encode(t, scratch, json_string_value(text), json_string_length(text), &options, &e, &err), AG_OK);
-        assert_int_equal(ag_tokenizer_encode(u, scratch, json_string_value(text), json_string_length(text), &options, &f, &err), AG_OK);
-        if (e.n != f.n || (e.n && memcmp(e.ids, f.ids, e.n * sizeof *e.ids) != 0)) fail_msg("%s: other ids for \"%s\"", name, json_string_value(text));
+        assert_int_equal(ag_tokenizer_encode(t, scratch, json_string_value(text), json_string_length(text), &options, &e, &err),
+                         AG_OK);
+        assert_int_equal(ag_tokenizer_encode(u, scratch, json_string_value(text), json_string_length(text), &options, &f, &err),
+                         AG_OK);
+        if (e.n != f.n || (e.n && memcmp(e.ids, f.ids, e.n * sizeof *e.ids) != 0))
+            fail_msg("%s: other ids for \"%s\"", name, json_string_value(text));
         ag_str x = {0}, y = {0};
         ag_tokenizer_decode(t, e.ids, e.n, false, &x);
         ag_tokenizer_decode(u, e.ids, e.n, false, &y);
@@ -447,8 +469,18 @@ static void an_unknown_pre_name_is_refused_by_name(void **state)
     ag_err err = {0};
     ag_tokenizer *t = NULL;
     ag_text token = {"a", 1};
-    ag_gguf_vocab v = {.name = "x.gguf", .model = "gpt2", .pre = "chess-v9", .n_tokens = 1, .tokens = &token, .bos_id = -1, .eos_id = -1,
-                       .pad_id = -1, .unk_id = -1, .add_bos = -1, .add_eos = -1, .add_space_prefix = -1};
+    ag_gguf_vocab v = {.name = "x.gguf",
+                       .model = "gpt2",
+                       .pre = "chess-v9",
+                       .n_tokens = 1,
+                       .tokens = &token,
+                       .bos_id = -1,
+                       .eos_id = -1,
+                       .pad_id = -1,
+                       .unk_id = -1,
+                       .add_bos = -1,
+                       .add_eos = -1,
+                       .add_space_prefix = -1};
     assert_int_equal(ag_tokenizer_from_gguf(&t, &v, &err), AG_E_UNSUPPORTED);
     assert_null(t);
     assert_non_null(strstr(err.text, "'chess-v9'"));
@@ -470,8 +502,17 @@ static void sentencepiece_in_gguf_gives_the_ids_of_sentencepiece(void **state)
     char *text = golden(&a, "sentencepiece.json", &n);
     json_t *root = json_loadb(text, n, 0, NULL), *strings = golden_lines(&a, "strings.jsonl");
     const json_t *pieces = json_object_get(root, "pieces"), *cases = json_object_get(root, "cases");
-    ag_gguf_vocab v = {.name = "sentencepiece.gguf", .model = "llama", .pre = "default", .n_tokens = json_array_size(pieces), .bos_id = 1, .eos_id = 2,
-                       .pad_id = -1, .unk_id = 0, .add_bos = 0, .add_eos = -1, .add_space_prefix = 1};
+    ag_gguf_vocab v = {.name = "sentencepiece.gguf",
+                       .model = "llama",
+                       .pre = "default",
+                       .n_tokens = json_array_size(pieces),
+                       .bos_id = 1,
+                       .eos_id = 2,
+                       .pad_id = -1,
+                       .unk_id = 0,
+                       .add_bos = 0,
+                       .add_eos = -1,
+                       .add_space_prefix = 1};
     ag_text *tokens = ag_arena_array(&a, v.n_tokens, sizeof *tokens);
     float *scores = ag_arena_array(&a, v.n_tokens, sizeof *scores);
     int32_t *types = ag_arena_array(&a, v.n_tokens, sizeof *types);
@@ -488,13 +529,17 @@ static void sentencepiece_in_gguf_gives_the_ids_of_sentencepiece(void **state)
     ag_str back = {0};
     assert_true(json_array_size(cases) > 100);
     for (size_t c = 0; c < json_array_size(cases); c++) {
-        const json_t *one = json_array_get(cases, c), *line = json_array_get(strings, (size_t)int_at(one, 0)), *ids = json_array_get(one, 1);
+        const json_t *one = json_array_get(cases, c), *line = json_array_get(strings, (size_t)int_at(one, 0)),
+                     *ids = json_array_get(one, 1);
         const char *string = json_string_value(line);
         ag_encoding_clear(&e);
-        assert_int_equal(ag_tokenizer_encode(t, scratch, string, json_string_length(line), &(ag_encode_options){.add_special = true}, &e, &err), AG_OK);
+        assert_int_equal(ag_tokenizer_encode(t, scratch, string, json_string_length(line),
+                                             &(ag_encode_options){.add_special = true}, &e, &err),
+                         AG_OK);
         if (e.n != json_array_size(ids)) fail_msg("\"%s\": %zu tokens, wanted %zu", string, e.n, json_array_size(ids));
         for (size_t i = 0; i < e.n; i++)
-            if (int_at(ids, i) != e.ids[i]) fail_msg("\"%s\": token %zu is %d, wanted %d", string, i, (int)e.ids[i], (int)int_at(ids, i));
+            if (int_at(ids, i) != e.ids[i])
+                fail_msg("\"%s\": token %zu is %d, wanted %d", string, i, (int)e.ids[i], (int)int_at(ids, i));
         ag_str_clear(&back);
         ag_tokenizer_decode(t, e.ids, e.n, true, &back);
         if (!strstr(string, "\xe2\x96\x81")) assert_string_equal(back.text, string);
@@ -518,9 +563,9 @@ static void sentencepiece_in_gguf_gives_the_ids_of_sentencepiece(void **state)
     ag_arena_free(&a);
 }
 
-/* ---- bad input --------------------------------------------------------------------------------------------------------------- */
+/* ---- bad input ------------------------------------------------------------------------------------------------- */
 #define MODEL(rest) "{\"model\":{\"type\":\"BPE\"," rest "}"
-#define VOCAB "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},"
+#define VOCAB       "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},"
 static void damaged_files_are_refused_with_a_sentence(void **state)
 {
     (void)state;
@@ -547,13 +592,18 @@ static void damaged_files_are_refused_with_a_sentence(void **state)
         {MODEL(VOCAB "\"merges\":[]},\"normalizer\":{\"type\":\"Chess\"}"), "normalizer 'Chess'", AG_E_UNSUPPORTED},
         {MODEL(VOCAB "\"merges\":[]},\"decoder\":{\"type\":\"Chess\"}"), "decoder 'Chess'", AG_E_UNSUPPORTED},
         {MODEL(VOCAB "\"merges\":[]},\"post_processor\":{\"type\":\"Chess\"}"), "post-processor 'Chess'", AG_E_UNSUPPORTED},
-        {MODEL(VOCAB "\"merges\":[]},\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(a\"},\"behavior\":\"Isolated\"}"),
+        {MODEL(
+             VOCAB
+             "\"merges\":[]},\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(a\"},\"behavior\":\"Isolated\"}"),
          "not understood", AG_E_UNSUPPORTED},
-        {MODEL(VOCAB "\"merges\":[]},\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\X\"},\"behavior\":\"Isolated\"}"),
+        {MODEL(VOCAB "\"merges\":[]},\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\X\"},\"behavior\":"
+                     "\"Isolated\"}"),
          "uses \\X", AG_E_UNSUPPORTED},
         {MODEL(VOCAB "\"merges\":[]},\"added_tokens\":[{\"id\":7,\"content\":\"<x>\"}]"), "a hole", AG_E_FORMAT},
-        {MODEL("\"vocab\":{\"a\":0,\"b\":2},\"merges\":[]},\"added_tokens\":[{\"id\":2,\"content\":\"<x>\"}]"), "\"b\" of the vocabulary", AG_E_FORMAT},
-        {MODEL(VOCAB "\"merges\":[]},\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"x\",9],\"cls\":[\"y\",0]}"), "token id 9", AG_E_FORMAT},
+        {MODEL("\"vocab\":{\"a\":0,\"b\":2},\"merges\":[]},\"added_tokens\":[{\"id\":2,\"content\":\"<x>\"}]"),
+         "\"b\" of the vocabulary", AG_E_FORMAT},
+        {MODEL(VOCAB "\"merges\":[]},\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"x\",9],\"cls\":[\"y\",0]}"),
+         "token id 9", AG_E_FORMAT},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         ag_err err = {0};
@@ -569,8 +619,9 @@ static void damaged_files_are_refused_with_a_sentence(void **state)
 static void a_pattern_that_explodes_is_stopped(void **state)
 {
     (void)state;
-    static const char json[] = MODEL(VOCAB "\"merges\":[]},\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(a+)+$\"},"
-                                     "\"behavior\":\"Isolated\",\"invert\":false}");
+    static const char json[] =
+        MODEL(VOCAB "\"merges\":[]},\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(a+)+$\"},"
+                    "\"behavior\":\"Isolated\",\"invert\":false}");
     ag_err err = {0};
     ag_tokenizer *t = from_text(json, strlen(json), &err);
     assert_non_null(t);
@@ -609,7 +660,7 @@ static void a_long_word_takes_time_in_proportion(void **state)
     ag_arena_free(&a);
 }
 
-/* ---- threads ----------------------------------------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------------------------- */
 typedef struct {
     const ag_tokenizer *tokenizers[2];
     const json_t *strings;
@@ -622,7 +673,9 @@ static void *run_job(void *pointer)
     ag_tokenizer_scratch *scratch = ag_tokenizer_scratch_create();
     for (size_t i = 0; i < json_array_size(j->strings); i++) {
         const json_t *text = json_array_get(j->strings, i);
-        if (ag_tokenizer_encode(j->tokenizers[i % 2], scratch, json_string_value(text), json_string_length(text), NULL, &j->e, NULL)) break;
+        if (ag_tokenizer_encode(j->tokenizers[i % 2], scratch, json_string_value(text), json_string_length(text), NULL, &j->e,
+                                NULL))
+            break;
     }
     ag_tokenizer_scratch_free(&scratch);
     return NULL;

@@ -23,10 +23,11 @@ static uint32_t roll(uint32_t n)
 
 /* Letters of all kinds, numbers of all kinds, spaces of all kinds, marks, signs, and what contractions are made of. */
 static const uint32_t alphabet[] = {
-    'a', 'b', 'Z', 's', 'S', 't', 'T', 'r', 'e', 'v', 'V', 'E', 'l', 'L', 'd', 'm', 'M', 0x17f, 0x212a, 0xe9, 0x130, 0x4e2d, 0x65e5, 0x3042,
-    0x5d0, 0x1c5, 0x2b0, 0x1c89, 0x10d4a, 0x323b0, '0', '1', '7', '9', 0x660, 0xb2, 0xbd, 0x2160, 0x3007, 0x10d40, ' ', ' ', ' ', '\n', '\r', '\t',
-    0xb, 0x85, 0xa0, 0x1680, 0x2003, 0x2028, 0x3000, 0x180e, 0x200b, 0xfeff, '\'', '\'', '\'', '.', ',', '!', '-', '_', '/', 0x2019, 0x20ac, 0x301, 0x323,
-    0x903, 0x1f600, 0x1f1e9, 0xe000, 0xfffd, 0, 1, 4, 0x7f,
+    'a',  'b',    'Z',    's',    'S',    't',    'T',     'r',     'e',    'v',    'V',   'E',    'l',     'L',     'd', 'm',
+    'M',  0x17f,  0x212a, 0xe9,   0x130,  0x4e2d, 0x65e5,  0x3042,  0x5d0,  0x1c5,  0x2b0, 0x1c89, 0x10d4a, 0x323b0, '0', '1',
+    '7',  '9',    0x660,  0xb2,   0xbd,   0x2160, 0x3007,  0x10d40, ' ',    ' ',    ' ',   '\n',   '\r',    '\t',    0xb, 0x85,
+    0xa0, 0x1680, 0x2003, 0x2028, 0x3000, 0x180e, 0x200b,  0xfeff,  '\'',   '\'',   '\'',  '.',    ',',     '!',     '-', '_',
+    '/',  0x2019, 0x20ac, 0x301,  0x323,  0x903,  0x1f600, 0x1f1e9, 0xe000, 0xfffd, 0,     1,      4,       0x7f,
 };
 enum { N_ALPHABET = sizeof alphabet / sizeof *alphabet, MAX_CHARS = 40 };
 
@@ -42,8 +43,9 @@ static size_t random_text(unsigned char *text)
 }
 
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
-#define LLAMA(digits) \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define LLAMA(digits)                                                                                                          \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits                                                       \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 static void scanners_cut_as_their_regular_expressions(void **unused)
 {
@@ -62,7 +64,8 @@ static void scanners_cut_as_their_regular_expressions(void **unused)
             size_t n = random_text(text);
             assert_int_equal(ag_pattern_find(&scanner, text, n, false, &a, &err), AG_OK);
             assert_int_equal(ag_pattern_find(&regex, text, n, false, &b, &err), AG_OK);
-            if (a.n_spans != b.n_spans) fail_msg("%s: %zu and %zu spans for \"%.*s\"", patterns[k], a.n_spans, b.n_spans, (int)n, text);
+            if (a.n_spans != b.n_spans)
+                fail_msg("%s: %zu and %zu spans for \"%.*s\"", patterns[k], a.n_spans, b.n_spans, (int)n, text);
             for (size_t i = 0; i < a.n_spans; i++)
                 if (a.spans[i].end != b.spans[i].end || a.spans[i].match != b.spans[i].match)
                     fail_msg("%s: span %zu differs for \"%.*s\"", patterns[k], i, (int)n, text);
@@ -78,10 +81,19 @@ static void scanners_cut_as_their_regular_expressions(void **unused)
 static void every_code_point_has_one_class(void **unused)
 {
     (void)unused;
-    static const char *const patterns[] = {"\\p{L}", "\\p{N}", "\\s", "\\w", "\\p{M}", "\\p{Lu}", "\\p{Nd}", "\\p{P}", "\\p{S}", "\\p{Han}"};
-    const uint32_t cats[] = {AG_CATS_LETTER, AG_CATS_NUMBER, 0, 0, AG_CATS_MARK, AG_CAT_BIT(AG_CAT_LU), AG_CAT_BIT(AG_CAT_ND),
-        AG_CAT_BIT(AG_CAT_PC) | AG_CAT_BIT(AG_CAT_PD) | AG_CAT_BIT(AG_CAT_PS) | AG_CAT_BIT(AG_CAT_PE) | AG_CAT_BIT(AG_CAT_PI) |
-        AG_CAT_BIT(AG_CAT_PF) | AG_CAT_BIT(AG_CAT_PO), AG_CAT_BIT(AG_CAT_SM) | AG_CAT_BIT(AG_CAT_SC) | AG_CAT_BIT(AG_CAT_SK) | AG_CAT_BIT(AG_CAT_SO), 0};
+    static const char *const patterns[] = {"\\p{L}",  "\\p{N}",  "\\s",    "\\w",    "\\p{M}",
+                                           "\\p{Lu}", "\\p{Nd}", "\\p{P}", "\\p{S}", "\\p{Han}"};
+    const uint32_t cats[] = {AG_CATS_LETTER,
+                             AG_CATS_NUMBER,
+                             0,
+                             0,
+                             AG_CATS_MARK,
+                             AG_CAT_BIT(AG_CAT_LU),
+                             AG_CAT_BIT(AG_CAT_ND),
+                             AG_CAT_BIT(AG_CAT_PC) | AG_CAT_BIT(AG_CAT_PD) | AG_CAT_BIT(AG_CAT_PS) | AG_CAT_BIT(AG_CAT_PE) |
+                                 AG_CAT_BIT(AG_CAT_PI) | AG_CAT_BIT(AG_CAT_PF) | AG_CAT_BIT(AG_CAT_PO),
+                             AG_CAT_BIT(AG_CAT_SM) | AG_CAT_BIT(AG_CAT_SC) | AG_CAT_BIT(AG_CAT_SK) | AG_CAT_BIT(AG_CAT_SO),
+                             0};
     const unsigned flags[] = {0, 0, AG_CHAR_SPACE, AG_CHAR_WORD, 0, 0, 0, 0, 0, AG_CHAR_HAN};
     const uint16_t *kinds = ag_unicode_kinds();
     ag_err err = {0};
@@ -123,7 +135,9 @@ static void the_fast_path_gives_what_the_general_one_gives(void **unused)
         size_t n_json;
         ag_tokenizer *t;
         if (ag_file_read(&json, &n_json, path, (size_t)1 << 24, &arena, &err)) fail_msg("%s", err.text);
-        assert_int_equal(ag_tokenizer_from_json(&t, &(ag_tokenizer_files){.name = path, .tokenizer = json, .n_tokenizer = n_json}, &err), AG_OK);
+        assert_int_equal(
+            ag_tokenizer_from_json(&t, &(ag_tokenizer_files){.name = path, .tokenizer = json, .n_tokenizer = n_json}, &err),
+            AG_OK);
         assert_true(t->fast);
         for (int round = 0; round < 5000; round++) {
             size_t n = random_text(text);
@@ -155,12 +169,15 @@ static void short_and_long_words_merge_alike(void **unused)
     ag_bpe b;
     ag_err err = {0};
     static const char *const texts[] = {"a", "b", "aa", "ab", "ba", "aaa", "aab", "aaaa", "abab", "baab", "aaaaa"};
-    static const char *const merges[][2] = {{"a", "a"}, {"a", "b"}, {"aa", "aa"}, {"b", "a"}, {"aa", "b"}, {"a", "aa"}, {"ab", "ab"}, {"ba", "ab"}, {"a", "aaaa"}};
+    static const char *const merges[][2] = {{"a", "a"},  {"a", "b"},   {"aa", "aa"}, {"b", "a"},   {"aa", "b"},
+                                            {"a", "aa"}, {"ab", "ab"}, {"ba", "ab"}, {"a", "aaaa"}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         assert_int_equal(ag_token_vocab_add(&v, texts[i], strlen(texts[i]), (int64_t)i, "test", &err), AG_OK);
     ag_bpe_init(&b, &v);
     for (size_t i = 0; i < sizeof merges / sizeof *merges; i++)
-        assert_int_equal(ag_bpe_add_merge(&b, merges[i][0], strlen(merges[i][0]), merges[i][1], strlen(merges[i][1]), (uint32_t)i, "test", &err), AG_OK);
+        assert_int_equal(ag_bpe_add_merge(&b, merges[i][0], strlen(merges[i][0]), merges[i][1], strlen(merges[i][1]),
+                                          (uint32_t)i, "test", &err),
+                         AG_OK);
     ag_bpe_work w = {0};
     for (int round = 0; round < 20000; round++) {
         unsigned char word[60];
