@@ -23,12 +23,12 @@ typedef struct {
     size_t first;          /* NF4: the row's first element */
     const float *map;
     int64_t n;             /* logical row */
-    size_t block;          /* k-quants: the block whose scales lie below; AG_NO_BLOCK before the first */
+    size_t block;          /* k-quants and NF4: the block whose scales lie below; AG_NO_BLOCK before the first */
     float scale[16], min[16];
 } weight_row;
 static const size_t AG_NO_BLOCK = SIZE_MAX;
 
-/* Chunk j of a block of `per_block` chunks: 8 in a k-quant, whose scales belong together, 1 elsewhere. A loop that runs j as
+/* Chunk j of a block of `per_block` chunks: 8 in a k-quant, whose scales belong together, 2 in NF4, 1 elsewhere. A loop that runs j as
  * a constant lets the compiler settle every shift and offset. */
 typedef struct {
     size_t block;
@@ -61,10 +61,10 @@ static inline weight_row row_at(const weight_rows *rows, int64_t n)
     return row;
 }
 
-/* Chunks of 32 that begin at multiples of 32 lie in whole bytes of one NF4 block. */
+/* Rows that begin with a block. An NF4 row may not; it is decoded by the exact decoder then. */
 static inline bool chunks_are_aligned(const ag_weight *w)
 {
-    return w->type != AG_W_NF4 || (w->K % CHUNK == 0 && w->first % CHUNK == 0);
+    return w->type != AG_W_NF4 || (w->K % AG_NF4_BLOCK == 0 && w->first % AG_NF4_BLOCK == 0);
 }
 
 static inline void decode_exactly(vf out[CHUNK_VECTORS], weight_row *row, int64_t k)
@@ -89,15 +89,24 @@ static inline void decode_bf16(vf out[CHUNK_VECTORS], weight_row *row, chunk_at 
     }
 }
 
+/* True once per block: its scales must be made. */
+static inline bool enters_block(weight_row *row, size_t block)
+{
+    if (row->block == block) return false;
+    row->block = block;
+    return true;
+}
+
 static inline void decode_f16(vf out[CHUNK_VECTORS], weight_row *row, chunk_at at) { halves_to_floats(out, row->bytes + 2 * CHUNK * at.block); }
 
 static inline void decode_nf4(vf out[CHUNK_VECTORS], weight_row *row, chunk_at at)
 {
     const ag_weight *w = row->w;
-    const size_t e = row->first + at.block * CHUNK, block = e / AG_NF4_BLOCK;
-    const float absmax = w->absmax_q ? row->map[w->absmax_q[block]] * w->nested_absmax[block / AG_NF4_NESTED_BLOCK] + w->offset
-                                     : w->absmax[block];
-    nf4_scaled(out, nibbles_in_turn(row->bytes + e / 2), absmax);
+    const size_t block = row->first / AG_NF4_BLOCK + at.block;
+    if (enters_block(row, at.block))
+        row->scale[0] = w->absmax_q ? row->map[w->absmax_q[block]] * w->nested_absmax[block / AG_NF4_NESTED_BLOCK] + w->offset
+                                    : w->absmax[block];
+    nf4_scaled(out, nibbles_in_turn(row->bytes + block * (AG_NF4_BLOCK / 2) + (size_t)at.j * (CHUNK / 2)), row->scale[0]);
 }
 
 static inline void decode_q4_0(vf out[CHUNK_VECTORS], weight_row *row, chunk_at at)
@@ -141,14 +150,6 @@ static inline void decode_q8_0(vf out[CHUNK_VECTORS], weight_row *row, chunk_at 
 }
 
 /* ---- k-quants: 8 or 16 scales of a block of 256 are made at once ---- */
-/* True once per block: its scales must be made. */
-static inline bool enters_block(weight_row *row, size_t block)
-{
-    if (row->block == block) return false;
-    row->block = block;
-    return true;
-}
-
 /* ag_k_scale_min for all eight: the first four lie in the low six bits of their bytes, the others are put together out of the
  * nibbles of bytes 8..11 and the upper two bits of the first eight. */
 static inline void k_scales(weight_row *row, const uint8_t *b)
@@ -236,7 +237,7 @@ static inline void decode_q3_k(vf out[CHUNK_VECTORS], weight_row *row, chunk_at 
     X(AG_W_F32, decode_f32, 1) \
     X(AG_W_F16, decode_f16, 1) \
     X(AG_W_BF16, decode_bf16, 1) \
-    X(AG_W_NF4, decode_nf4, 1) \
+    X(AG_W_NF4, decode_nf4, 2) \
     X(AG_W_Q4_0, decode_q4_0, 1) \
     X(AG_W_Q4_1, decode_q4_1, 1) \
     X(AG_W_Q5_0, decode_q5_0, 1) \

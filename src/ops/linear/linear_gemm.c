@@ -13,7 +13,7 @@ enum {
     MIN_BLOCKS_PER_PART = 4, /* row blocks for which packing a panel pays */
     GROUP = 4,         /* panels that a thread takes together at most: A then comes a quarter as often from a far cache */
     GROUP_BLOCKS = 4,  /* row blocks that stay in the near cache while a group's panels go over them */
-    FEW_ROWS = 32      /* outputs a thread takes at a time when decoding */
+    FEW_ROWS_MIN = 16, FEW_ROWS_MAX = 256 /* outputs a thread takes at a time when decoding: about an eighth of its share */
 };
 
 typedef struct {
@@ -219,8 +219,9 @@ void ag_linear_few(const ag_backend *be, const ag_linear_kernel *kernel, const a
     }
 #pragma omp parallel num_threads(be->n_threads)
     for (int i = 0; i < a->n; i++) {
-        const int64_t N = a->w[i]->N;
+        const int64_t N = a->w[i]->N, share = N / (8 * be->n_threads);
+        const int64_t n_rows = share < FEW_ROWS_MIN ? FEW_ROWS_MIN : min64(share, FEW_ROWS_MAX);
 #pragma omp for schedule(dynamic) nowait
-        for (int64_t n = 0; n < N; n += FEW_ROWS) kernel->few(a, x, i, n, min64(n + FEW_ROWS, N));
+        for (int64_t n = 0; n < N; n += n_rows) kernel->few(a, x, i, n, min64(n + n_rows, N));
     }
 }
