@@ -7,7 +7,7 @@
  *
  *     ag_tokenizer *t = NULL;
  *     AG_TRY(ag_tokenizer_from_json(&t, &(ag_tokenizer_files){.name = path, .tokenizer = map.bytes, .n_tokenizer = map.n},
-              err));
+ *                                    err));
  *     ag_tokenizer_scratch *scratch = ag_tokenizer_scratch_create();   // one per thread
  *     ag_encoding e = {0};
  *     AG_TRY(ag_tokenizer_encode(t, scratch, text, n, &(ag_encode_options){.add_special = true}, &e, err));
