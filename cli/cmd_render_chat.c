@@ -33,7 +33,7 @@ static ag_status read_variables(json_t *variables, const cli_list *sets, ag_err 
         if (!equals || equals == sets->items[i])
             return ag_fail(err, AG_E_USAGE, "--set is '%s'; give NAME=JSON, like enable_thinking=false", sets->items[i]);
         json_t *value;
-        AG_TRY(ag_json_parse(&value, equals + 1, strlen(equals + 1), "--set", err));
+        AG_TRY(ag_json_parse_exact(&value, equals + 1, strlen(equals + 1), "--set", err));
         ag_str name = {0};
         ag_str_add_n(&name, sets->items[i], (size_t)(equals - sets->items[i]));
         json_object_set_new(variables, name.text, value);

@@ -87,7 +87,13 @@ ag_status cli_encode_messages(int32_t **ids, int64_t *n, const ag_model_text *te
 
 ag_status cli_load_list(json_t **list, const char *path, const char *what, ag_err *err)
 {
-    AG_TRY(ag_json_load(list, path, MAX_JSON_BYTES, err));
+    ag_arena arena = {0};
+    char *text;
+    size_t n;
+    ag_status status = ag_file_read(&text, &n, path, MAX_JSON_BYTES, &arena, err);
+    if (!status) status = ag_json_parse_exact(list, text, n, path, err);
+    ag_arena_free(&arena);
+    if (status) return status;
     if (json_is_array(*list)) return AG_OK;
     ag_json_free(list);
     return ag_fail(err, AG_E_FORMAT, "%s: must be a JSON list of %s", path, what);

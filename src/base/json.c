@@ -42,11 +42,16 @@ static size_t not_a_number(const char *text, size_t n)
     return 0;
 }
 
+/* A key that no file has: it begins with a control character. */
+#define BIG_INTEGER_KEY "\x01integer"
+
+enum { PYTHON_NAN = 1, BIG_INTEGERS = 2 }; /* what a reader wants kept */
+
 /* One walk over the text outside strings: how deep it nests, and where integers stand that no int64 holds
  * (tokenizer_config.json files say 1000000000000000019884624838656 for "no limit"). Such an integer gets ".0" in the copy
- * `rewritten`, which stays empty where there is none; with python_nan a NaN or Infinity becomes null there. False where it nests
- * too deep. */
-static bool scan(const char *bytes, size_t n, bool python_nan, ag_str *rewritten)
+ * `rewritten`, or with BIG_INTEGERS an object around its digits; the copy stays empty where there is none. With PYTHON_NAN a NaN or
+ * Infinity becomes null there. False where it nests too deep. */
+static bool scan(const char *bytes, size_t n, unsigned keep, ag_str *rewritten)
 {
     int depth = 0;
     size_t copied = 0;
@@ -66,12 +71,14 @@ static bool scan(const char *bytes, size_t n, bool python_nan, ag_str *rewritten
             bool negative, is_integer;
             size_t end = digits_end(bytes, n, i, &negative, &is_integer);
             if (is_integer && is_too_big(bytes + i, end - i, negative)) {
-                ag_str_add_n(rewritten, bytes + copied, end - copied);
-                ag_str_add(rewritten, ".0");
+                size_t start = keep & BIG_INTEGERS ? i - negative : end;
+                ag_str_add_n(rewritten, bytes + copied, start - copied);
+                if (keep & BIG_INTEGERS) ag_str_printf(rewritten, "{\"\\u0001integer\":\"%.*s\"}", (int)(end - start), bytes + start);
+                else ag_str_add(rewritten, ".0");
                 copied = end;
             }
             i = end - 1;
-        } else if (python_nan && not_a_number(bytes + i, n - i)) {
+        } else if (keep & PYTHON_NAN && not_a_number(bytes + i, n - i)) {
             ag_str_add_n(rewritten, bytes + copied, i - copied);
             ag_str_add(rewritten, "null");
             i += not_a_number(bytes + i, n - i) - 1;
@@ -84,11 +91,11 @@ static bool scan(const char *bytes, size_t n, bool python_nan, ag_str *rewritten
 
 /* ---- parse and load ------------------------------------------------------------------------------------------------------- */
 
-static ag_status parse(json_t **root, const char *bytes, size_t n, bool python_nan, const char *name, ag_err *err)
+static ag_status parse(json_t **root, const char *bytes, size_t n, unsigned keep, const char *name, ag_err *err)
 {
     *root = NULL;
     ag_str rewritten = {0};
-    if (!scan(bytes, n, python_nan, &rewritten)) {
+    if (!scan(bytes, n, keep, &rewritten)) {
         ag_str_free(&rewritten);
         return ag_fail(err, AG_E_FORMAT, "%s: JSON nests deeper than %d levels", name, AG_JSON_MAX_DEPTH);
     }
@@ -104,12 +111,22 @@ static ag_status parse(json_t **root, const char *bytes, size_t n, bool python_n
 
 ag_status ag_json_parse(json_t **root, const char *bytes, size_t n, const char *name, ag_err *err)
 {
-    return parse(root, bytes, n, false, name, err);
+    return parse(root, bytes, n, 0, name, err);
 }
 
 ag_status ag_json_parse_nan(json_t **root, const char *bytes, size_t n, const char *name, ag_err *err)
 {
-    return parse(root, bytes, n, true, name, err);
+    return parse(root, bytes, n, PYTHON_NAN, name, err);
+}
+
+ag_status ag_json_parse_exact(json_t **root, const char *bytes, size_t n, const char *name, ag_err *err)
+{
+    return parse(root, bytes, n, BIG_INTEGERS, name, err);
+}
+
+const char *ag_json_big_integer(const json_t *value)
+{
+    return json_object_size(value) == 1 ? json_string_value(json_object_get(value, BIG_INTEGER_KEY)) : NULL;
 }
 
 ag_status ag_json_load(json_t **root, const char *path, size_t max_bytes, ag_err *err)

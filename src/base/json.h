@@ -21,6 +21,10 @@ enum { AG_JSON_MAX_DEPTH = 512 };
 AG_MUST_USE ag_status ag_json_parse(json_t **root, const char *bytes, size_t n, const char *name, ag_err *err);
 /* The same, but NaN, Infinity and -Infinity, which Python's json writes into trainer_state.json, read as null. */
 AG_MUST_USE ag_status ag_json_parse_nan(json_t **root, const char *bytes, size_t n, const char *name, ag_err *err);
+/* The same, but an integer that no int64 holds keeps its digits: it reads as a value that ag_json_big_integer knows (an object, for
+ * whoever does not ask) and that the writer writes as those digits. For what is only handed on: conversations, tools, documents. */
+AG_MUST_USE ag_status ag_json_parse_exact(json_t **root, const char *bytes, size_t n, const char *name, ag_err *err);
+const char *ag_json_big_integer(const json_t *value); /* the digits, with a sign where it is negative; NULL: it is no such integer */
 /* Reads a whole file of at most max_bytes; a larger one is refused before it is read. */
 AG_MUST_USE ag_status ag_json_load(json_t **root, const char *path, size_t max_bytes, ag_err *err);
 void ag_json_free(json_t **root);

@@ -216,6 +216,10 @@ static void add_value(ag_json_writer *w, const json_t *value)
 {
     switch (json_typeof(value)) {
     case JSON_OBJECT:
+        if (ag_json_big_integer(value)) {
+            ag_str_add(w->out, ag_json_big_integer(value));
+            break;
+        }
         open_level(w, false);
         /* jansson iterates in the order of insertion; its iterators want the object mutable but leave it alone */
         for (void *it = json_object_iter((json_t *)(uintptr_t)value); it; it = json_object_iter_next((json_t *)(uintptr_t)value, it)) {

@@ -266,7 +266,7 @@ ag_status ag_row_read(ag_row *row, const ag_rows *rows, size_t i, const ag_row_r
         return wrong(&at, "the line has %zu bytes, more than the %zu that a row may have", line->n, AG_ROW_MAX_BYTES);
     ag_str name = {0};
     ag_str_printf(&name, "%.400s: line %zu", rows->path, line->number);
-    ag_status status = ag_json_parse(&row->root, rows->bytes + line->start, line->n, name.text, err);
+    ag_status status = ag_json_parse_exact(&row->root, rows->bytes + line->start, line->n, name.text, err);
     ag_str_free(&name);
     if (status) return status;
     if (!json_is_object(row->root)) {

@@ -1,4 +1,6 @@
 #include "text/chat_template.h"
+
+#include "base/json.h"
 #include "text/template_run.h"
 #include "text/template_syntax.h"
 
@@ -59,8 +61,21 @@ static ag_tval list_of(ag_trun *r, const json_t *v)
     return ag_tval_list(r, AG_T_LIST, at, n);
 }
 
+static ag_tval big_integer(ag_trun *r, const char *digits)
+{
+    bool negative = *digits == '-';
+    ag_tint i = 0;
+    for (const char *c = digits + negative; *c; c++) {
+        if (*c < '0' || *c > '9') ag_trun_fail(r, "ValueError", "'%.60s' is no integer", digits);
+        if (__builtin_mul_overflow(i, (ag_tint)10, &i) || __builtin_add_overflow(i, (ag_tint)(negative ? '0' - *c : *c - '0'), &i))
+            ag_trun_fail(r, "OverflowError", "the integer %.60s of the conversation has more than 127 bits, which is not supported", digits);
+    }
+    return ag_tval_int(i);
+}
+
 static ag_tval dict_of(ag_trun *r, const json_t *v)
 {
+    if (ag_json_big_integer(v)) return big_integer(r, ag_json_big_integer(v));
     ag_tdict *d = ag_tdict_new(r);
     json_t *object = mutable(v);
     for (void *it = json_object_iter(object); it; it = json_object_iter_next(object, it))

@@ -32,7 +32,8 @@ typedef struct {
 } ag_chat_special;
 
 typedef struct {
-    const json_t *messages;         /* a list of objects; what transformers does to them before rendering is done here */
+    const json_t *messages;         /* a list of objects; what transformers does to them before rendering is done here. Read them with
+                                     * ag_json_parse_exact, so that integers of any size print as they were written */
     const json_t *tools, *documents;/* lists, or NULL: None */
     const json_t *variables;        /* an object: further variables, over the special tokens; or NULL */
     bool add_generation_prompt;

@@ -122,9 +122,10 @@ ag_tval ag_filter_items(ag_trun *r, ag_tval v, const ag_targs *args)
     return lazy(r, v, &(ag_targs){0}, items_of);
 }
 
-/* ---- map, select and reject ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- map, select and reject: what is false, None and 0 too, has no items for them ---- */
 static ag_tlist map_items(ag_trun *r, ag_tval v, const ag_targs *args)
 {
+    if (!ag_tval_truth(r, v)) return (ag_tlist){0};
     ag_tlist items = ag_tval_items(r, v);
     ag_tval *at = ag_trun_alloc(r, items.n, sizeof *at);
     if (!args->n && args->n_keyword) {
@@ -150,6 +151,7 @@ ag_tval ag_filter_map(ag_trun *r, ag_tval v, const ag_targs *args) { return lazy
 
 static ag_tlist choose(ag_trun *r, ag_tval v, const ag_targs *args, bool by_attribute, bool wanted)
 {
+    if (!ag_tval_truth(r, v)) return (ag_tlist){0};
     ag_tlist items = ag_tval_items(r, v);
     ag_tgrow kept = {0};
     size_t used = by_attribute;

@@ -56,6 +56,19 @@ bool ag_tframe_get(const ag_tframe *f, uint32_t name, ag_tval *v)
     return v->kind != AG_T_ABSENT;
 }
 
+/* The frame of a loop's next round: the last one again, unless something that outlives the round sees it. */
+static ag_tframe *next_round(ag_trun *r, ag_tframe *last, ag_tframe *around)
+{
+    if (!last || last->kept) return ag_tframe_new(r, around);
+    last->n = 0;
+    return last;
+}
+
+static void keep_frames(ag_tframe *f)
+{
+    for (; f && !f->kept; f = f->parent) f->kept = true;
+}
+
 /* ---- captures ---------------------------------------------------------------------------------------------------------------------------- */
 /* What is printed from here on becomes a value. Generation marks inside count from where the outermost capture began, as they do in
  * transformers, which sees a text only once the template has printed it. */
@@ -119,9 +132,9 @@ void ag_trun_assign(ag_trun *r, const ag_tnode *target, ag_tval v)
 static ag_tlist filtered(ag_trun *r, const ag_tnode *node, ag_tframe *frame, ag_tlist items)
 {
     ag_tgrow kept = {0};
-    ag_tframe *around = r->frame;
+    ag_tframe *around = r->frame, *round = NULL;
     for (size_t i = 0; i < items.n; i++) {
-        r->frame = ag_tframe_new(r, frame);
+        r->frame = round = next_round(r, round, frame);
         ag_trun_assign(r, node->a, items.at[i]);
         if (ag_tval_truth(r, ag_trun_eval(r, node->c))) ag_tgrow_add(r, &kept, items.at[i]);
     }
@@ -135,10 +148,11 @@ void ag_trun_loop(ag_trun *r, const ag_tnode *node, ag_tframe *frame, ag_tval ov
     if (node->c) items = filtered(r, node, frame, items);
     ag_tloop *loop = ag_trun_alloc(r, 1, sizeof *loop);
     *loop = (ag_tloop){.node = node, .frame = frame, .items = items, .depth0 = depth0, .changed = {.kind = AG_T_ABSENT}};
-    ag_tframe *around = r->frame;
+    ag_tframe *around = r->frame, *round = NULL;
+    if (node->flags & AG_TNF_RECURSIVE) keep_frames(frame);
     for (size_t i = 0; i < items.n; i++) {
         loop->index0 = i;
-        r->frame = ag_tframe_new(r, frame);
+        r->frame = round = next_round(r, round, frame);
         ag_tframe_set(r, r->frame, r->tree->name_loop, (ag_tval){.kind = AG_T_LOOP, .loop = loop});
         ag_trun_assign(r, node->a, items.at[i]);
         if (ag_trun_body(r, &node->body) == AG_FLOW_BREAK) break;
@@ -151,11 +165,10 @@ void ag_trun_loop(ag_trun *r, const ag_tnode *node, ag_tframe *frame, ag_tval ov
 }
 
 /* ---- macros -------------------------------------------------------------------------------------------------------------------------------- */
-/* The keyword argument of that name, or NULL; counts it as used. */
-static const ag_tkeyword *keyword(const ag_targs *args, ag_ttext name, size_t *used)
+static const ag_tkeyword *keyword(const ag_targs *args, ag_ttext name)
 {
     for (size_t i = 0; i < args->n_keyword; i++)
-        if (ag_ttext_compare(args->keyword[i].name, name) == 0) return (*used)++, &args->keyword[i];
+        if (ag_ttext_compare(args->keyword[i].name, name) == 0) return &args->keyword[i];
     return NULL;
 }
 
@@ -166,10 +179,10 @@ static bool is_parameter(const ag_tnode *node, ag_ttext name)
     return false;
 }
 
-static void bind_rest(ag_trun *r, const ag_tnode *node, const ag_targs *args, size_t used)
+static void bind_rest(ag_trun *r, const ag_tnode *node, const ag_targs *args)
 {
     static const ag_ttext caller = {"caller", 6};
-    const ag_tkeyword *call = is_parameter(node, caller) ? NULL : keyword(args, caller, &used);
+    const ag_tkeyword *call = is_parameter(node, caller) ? NULL : keyword(args, caller);
     if (call && !(node->flags & AG_TNF_CALLER) && !(node->flags & AG_TNF_KWARGS))
         ag_trun_fail(r, "TypeError", "macro '%.*s' was invoked with a caller, but takes none", (int)node->text.n, node->text.p);
     if (node->flags & AG_TNF_CALLER && !is_parameter(node, caller))
@@ -196,16 +209,16 @@ ag_tval ag_tmacro_call(ag_trun *r, const ag_tmacro *m, const ag_targs *args)
     const ag_tnode *node = m->node;
     ag_trun_enter(r);
     capture c = capture_begin(r, ag_tframe_new(r, m->frame));
-    size_t used = 0, first_default = node->more.n - node->rest.n;
+    size_t first_default = node->more.n - node->rest.n;
     /* All given arguments first, then the defaults, which may name any of them. */
     for (uint32_t i = 0; i < node->more.n; i++) {
         const ag_tnode *p = node->more.at[i];
-        const ag_tkeyword *k = keyword(args, p->text, &used);
+        const ag_tkeyword *k = keyword(args, p->text);
         if (k && i < args->n) ag_trun_fail(r, "TypeError", "macro '%.*s' got two values for '%.*s'", (int)node->text.n, node->text.p, (int)p->text.n, p->text.p);
         ag_tval absent = {.kind = AG_T_ABSENT};
         ag_tframe_set(r, r->frame, p->name, i < args->n ? args->at[i] : k ? k->value : absent);
     }
-    bind_rest(r, node, args, used);
+    bind_rest(r, node, args);
     for (uint32_t i = 0; i < node->more.n; i++) {
         const ag_tnode *p = node->more.at[i];
         ag_tval v;
@@ -221,6 +234,7 @@ ag_tval ag_tmacro_call(ag_trun *r, const ag_tmacro *m, const ag_targs *args)
 static ag_tval macro_value(ag_trun *r, const ag_tnode *node)
 {
     ag_tmacro *m = ag_trun_alloc(r, 1, sizeof *m);
+    keep_frames(r->frame);
     *m = (ag_tmacro){node, r->frame};
     return (ag_tval){.kind = AG_T_MACRO, .macro = m};
 }

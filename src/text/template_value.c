@@ -10,7 +10,7 @@
 
 /* ---- bounds, memory, errors -------------------------------------------------------------------------------------------------------------- */
 /* Far above what a conversation of a million tokens needs, far below what hurts. */
-enum { MAX_STEPS = 50 * 1000 * 1000, MAX_DEPTH = 2400, BYTES_PER_STEP = 64 };
+enum { MAX_STEPS = 20 * 1000 * 1000, MAX_DEPTH = 2400, BYTES_PER_STEP = 64 };
 static const size_t max_memory = (size_t)256 << 20, max_output = (size_t)64 << 20;
 
 static _Noreturn void leave(ag_trun *r, ag_status status)
@@ -42,7 +42,7 @@ _Noreturn void ag_trun_refuse(ag_trun *r, const char *what, const char *name)
 void ag_trun_work(ag_trun *r, size_t steps)
 {
     r->steps += steps;
-    if (r->steps > MAX_STEPS) ag_trun_fail(r, "TooMuch", "the template runs for more than %d steps", MAX_STEPS);
+    if (r->steps > MAX_STEPS) ag_trun_fail(r, "RuntimeError", "the template runs for more than %d steps", MAX_STEPS);
 }
 
 void ag_trun_enter(ag_trun *r)
@@ -395,6 +395,7 @@ ag_tlist ag_tval_items(ag_trun *r, ag_tval v)
             lazy->items = lazy->make(r, lazy->source, &lazy->args);
             ag_trun_exit(r);
         }
+        if (!lazy->items.n) return (ag_tlist){0};
         ag_tlist rest = {lazy->items.at + lazy->next, lazy->items.n - lazy->next};
         lazy->next = lazy->items.n;
         return rest;

@@ -44,7 +44,7 @@ static json_t *read_lines(const char *path)
         json_t *row;
         ag_err err;
         if (end == line) continue;
-        if (ag_json_parse(&row, line, (size_t)(end - line), path, &err)) {
+        if (ag_json_parse_exact(&row, line, (size_t)(end - line), path, &err)) {
             fprintf(stderr, "%s\n", err.text);
             exit(2);
         }

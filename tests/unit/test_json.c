@@ -96,6 +96,23 @@ static void integers_beyond_64_bits_read_as_doubles(void **state)
     ag_json_free(&root);
 }
 
+static void integers_keep_their_digits_where_asked(void **state)
+{
+    (void)state;
+    ag_err err;
+    json_t *root;
+    const char *text = "[1, 12345678901234567890, {\"a\": -99999999999999999999999999999999999999999}, 1e30, \"99999999999999999999\"]";
+    must(ag_json_parse_exact(&root, text, strlen(text), "a.json", &err));
+    assert_null(ag_json_big_integer(json_array_get(root, 0)));
+    assert_null(ag_json_big_integer(json_array_get(root, 2)));
+    assert_string_equal("12345678901234567890", ag_json_big_integer(json_array_get(root, 1)));
+    ag_str s = {0};
+    ag_jw_value(&(ag_json_writer){.out = &s}, NULL, root);
+    assert_string_equal("[1, 12345678901234567890, {\"a\": -99999999999999999999999999999999999999999}, 1e+30, \"99999999999999999999\"]", s.text);
+    ag_str_free(&s);
+    ag_json_free(&root);
+}
+
 static void python_nan_reads_as_null_only_where_asked(void **state)
 {
     (void)state;
@@ -235,6 +252,7 @@ int main(void)
         cmocka_unit_test(malformed_json_is_refused),
         cmocka_unit_test(nesting_has_a_bound),
         cmocka_unit_test(integers_beyond_64_bits_read_as_doubles),
+        cmocka_unit_test(integers_keep_their_digits_where_asked),
         cmocka_unit_test(python_nan_reads_as_null_only_where_asked),
         cmocka_unit_test(files_larger_than_allowed_are_not_read),
         cmocka_unit_test(written_json_looks_as_python_writes_it),
