@@ -174,7 +174,7 @@ static ag_tval eval_plus(ag_trun *r, const ag_tnode *e)
 
 static ag_tval eval_choice(ag_trun *r, const ag_tnode *e)
 {
-    if (ag_tval_truth(r, ag_trun_eval(r, e->a))) return ag_trun_eval(r, e->b);
+    if (ag_tval_truth(ag_trun_eval(r, e->a))) return ag_trun_eval(r, e->b);
     static const char sentence[] = "the inline if-expression evaluated to false and no else section was defined.";
     return e->c ? ag_trun_eval(r, e->c) : ag_tval_undefined(sentence, sizeof sentence - 1);
 }
@@ -190,14 +190,14 @@ static ag_tval eval_expression(ag_trun *r, const ag_tnode *e)
     case AG_TN_CALL: return ag_trun_eval_call(r, e, NULL);
     case AG_TN_FILTER: return eval_filter(r, e);
     case AG_TN_TEST: return ag_tval_bool(eval_test(r, e));
-    case AG_TN_NOT: return ag_tval_bool(!ag_tval_truth(r, ag_trun_eval(r, e->a)));
+    case AG_TN_NOT: return ag_tval_bool(!ag_tval_truth(ag_trun_eval(r, e->a)));
     case AG_TN_NEGATE: return ag_tval_negate(r, ag_trun_eval(r, e->a));
     case AG_TN_PLUS: return eval_plus(r, e);
     case AG_TN_BINARY: return eval_binary(r, e);
     case AG_TN_CONCAT: return eval_concat(r, e);
     case AG_TN_COMPARE: return ag_tval_bool(eval_compare(r, e));
-    case AG_TN_AND: return v = ag_trun_eval(r, e->a), ag_tval_truth(r, v) ? ag_trun_eval(r, e->b) : v;
-    case AG_TN_OR: return v = ag_trun_eval(r, e->a), ag_tval_truth(r, v) ? v : ag_trun_eval(r, e->b);
+    case AG_TN_AND: return v = ag_trun_eval(r, e->a), ag_tval_truth(v) ? ag_trun_eval(r, e->b) : v;
+    case AG_TN_OR: return v = ag_trun_eval(r, e->a), ag_tval_truth(v) ? v : ag_trun_eval(r, e->b);
     case AG_TN_CHOICE: return eval_choice(r, e);
     case AG_TN_LIST: return ag_tval_list(r, AG_T_LIST, eval_all(r, &e->body), e->body.n);
     case AG_TN_TUPLE: return ag_tval_list(r, AG_T_TUPLE, eval_all(r, &e->body), e->body.n);

@@ -96,11 +96,12 @@ static ag_tval do_indent(ag_trun *r, ag_tval v, const ag_targs *args)
 {
     AG_ARGS(r, args, "indent", 0, a, "width", "first", "blank");
     ag_tval_need_defined(r, v);
+    if (v.kind == AG_T_LIST) ag_trun_fail(r, "AttributeError", "'list' object has no attribute 'splitlines'");
     if (v.kind != AG_T_STR) ag_trun_fail(r, "TypeError", "unsupported operand type(s) for +=: '%s' and 'str'", ag_tval_type(v));
     ag_ttext indent;
     if (a[0].kind == AG_T_STR) indent = a[0].s;
     else indent = ag_text_center(r, (ag_ttext){"", 0}, ag_targs_int(r, a[0], 4), ' ', 1).s;
-    bool blank = ag_tval_given(a[2]) && ag_tval_truth(r, a[2]);
+    bool blank = ag_tval_given(a[2]) && ag_tval_truth(a[2]);
     size_t start = r->out.n;
     ag_trun_put_text(r, v.s);
     ag_trun_put_word(r, "\n"); /* so that the last line is one */
@@ -108,7 +109,7 @@ static ag_tval do_indent(ag_trun *r, ag_tval v, const ag_targs *args)
     bool changes;
     const ag_tmethod *lines_of = ag_tmethod_find(r, whole, (ag_ttext){"splitlines", 10}, &changes);
     ag_tlist lines = *lines_of->call(r, whole, &(ag_targs){0}).list;
-    if (ag_tval_given(a[1]) && ag_tval_truth(r, a[1])) ag_trun_put_text(r, indent);
+    if (ag_tval_given(a[1]) && ag_tval_truth(a[1])) ag_trun_put_text(r, indent);
     for (size_t i = 0; i < lines.n; i++) {
         if (i) ag_trun_put_word(r, "\n");
         if (i && (blank || lines.at[i].s.n)) ag_trun_put_text(r, indent);
@@ -126,13 +127,14 @@ static ag_tval do_center(ag_trun *r, ag_tval v, const ag_targs *args)
 static ag_tval do_truncate(ag_trun *r, ag_tval v, const ag_targs *args)
 {
     AG_ARGS(r, args, "truncate", 0, a, "length", "killwords", "end", "leeway");
-    ag_ttext t = text_of(r, v), end = ag_tval_given(a[2]) ? ag_targs_text(r, a[2], "truncate") : (ag_ttext){"...", 3};
+    ag_ttext t = v.s, end = ag_tval_given(a[2]) ? ag_targs_text(r, a[2], "truncate") : (ag_ttext){"...", 3};
     int64_t length = ag_targs_int(r, a[0], 255), leeway = a[3].kind == AG_T_NONE ? 5 : ag_targs_int(r, a[3], 5);
     int64_t n_end = (int64_t)ag_ttext_count(r, end);
     if (length < n_end || leeway < 0) ag_trun_fail(r, "AssertionError", "truncate expects a length of at least %lld", (long long)n_end);
-    if ((ag_tint)ag_ttext_count(r, t) <= (ag_tint)length + leeway) return ag_tval_text(t.p, t.n);
+    if ((ag_tint)ag_tval_length(r, v) <= (ag_tint)length + leeway) return v;
+    if (v.kind != AG_T_STR) ag_trun_fail(r, "TypeError", "can only truncate a str, not %s", ag_tval_type(v));
     t.n = ag_ttext_offset(t, (size_t)(length - n_end));
-    if (!ag_tval_given(a[1]) || !ag_tval_truth(r, a[1])) {
+    if (!ag_tval_given(a[1]) || !ag_tval_truth(a[1])) {
         const char *space = memrchr(t.p, ' ', t.n);
         if (space) t.n = (size_t)(space - t.p);
     }
@@ -191,9 +193,11 @@ static void wrap_line(ag_trun *r, ag_ttext line, int64_t width, bool breaks, ag_
 static ag_tval do_wordwrap(ag_trun *r, ag_tval v, const ag_targs *args)
 {
     AG_ARGS(r, args, "wordwrap", 0, a, "width", "break_long_words", "wrapstring", "break_on_hyphens");
-    ag_tval t = ag_tval_to_text(r, v);
+    ag_tval t = v;
+    ag_tval_need_defined(r, v);
+    if (v.kind != AG_T_STR) ag_trun_fail(r, "AttributeError", "'%s' object has no attribute 'splitlines'", ag_tval_type(v));
     int64_t width = ag_targs_int(r, a[0], 79);
-    bool breaks = !ag_tval_given(a[1]) || ag_tval_truth(r, a[1]), hyphens = !ag_tval_given(a[3]) || ag_tval_truth(r, a[3]);
+    bool breaks = !ag_tval_given(a[1]) || ag_tval_truth(a[1]), hyphens = !ag_tval_given(a[3]) || ag_tval_truth(a[3]);
     ag_ttext between = ag_tval_given(a[2]) && a[2].kind != AG_T_NONE ? ag_targs_text(r, a[2], "wordwrap") : (ag_ttext){"\n", 1};
     if (width <= 0) ag_trun_fail(r, "ValueError", "invalid width %lld (must be > 0)", (long long)width);
     if (hyphens && memchr(t.s.p, '-', t.s.n)) ag_trun_refuse(r, "breaking a text at its hyphens, in the filter", "wordwrap");
@@ -415,9 +419,10 @@ static ag_tval do_filesizeformat(ag_trun *r, ag_tval v, const ag_targs *args)
 {
     AG_ARGS(r, args, "filesizeformat", 0, a, "binary");
     static const char *const units[] = {"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"}, *const binary[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"};
-    bool twos = ag_tval_given(a[0]) && ag_tval_truth(r, a[0]);
+    bool twos = ag_tval_given(a[0]) && ag_tval_truth(a[0]);
     double base = twos ? 1024 : 1000, n, unit = base;
     char text[64];
+    ag_tval_need_defined(r, v);
     if (ag_tval_is_number(v)) n = ag_tval_double(v);
     else if (v.kind != AG_T_STR || !read_float(v.s, &n)) ag_trun_fail(r, "ValueError", "could not convert to float");
     if (!isfinite(n)) ag_trun_fail(r, "ValueError", "a size must be finite");
@@ -440,7 +445,7 @@ static ag_tval do_filesizeformat(ag_trun *r, ag_tval v, const ag_targs *args)
 static ag_tval do_default(ag_trun *r, ag_tval v, const ag_targs *args)
 {
     AG_ARGS(r, args, "default", 0, a, "default_value", "boolean");
-    bool missing = v.kind == AG_T_UNDEFINED || (ag_tval_given(a[1]) && ag_tval_truth(r, a[1]) && !ag_tval_truth(r, v));
+    bool missing = v.kind == AG_T_UNDEFINED || (ag_tval_given(a[1]) && ag_tval_truth(a[1]) && !ag_tval_truth(v));
     return !missing ? v : ag_tval_given(a[0]) ? a[0] : ag_tval_text("", 0);
 }
 

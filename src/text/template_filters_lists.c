@@ -11,7 +11,7 @@ static ag_tval lazy(ag_trun *r, ag_tval on, const ag_targs *args, ag_tlist (*mak
     return (ag_tval){.kind = AG_T_LAZY, .lazy = l};
 }
 
-static bool is_true(ag_trun *r, ag_tval v) { return ag_tval_given(v) && ag_tval_truth(r, v); }
+static bool is_true(ag_tval v) { return ag_tval_given(v) && ag_tval_truth(v); }
 
 static bool is_missing(ag_tval v) { return !ag_tval_given(v) || v.kind == AG_T_NONE; }
 
@@ -125,7 +125,7 @@ ag_tval ag_filter_items(ag_trun *r, ag_tval v, const ag_targs *args)
 /* ---- map, select and reject: what is false, None and 0 too, has no items for them ---- */
 static ag_tlist map_items(ag_trun *r, ag_tval v, const ag_targs *args)
 {
-    if (!ag_tval_truth(r, v)) return (ag_tlist){0};
+    if (!ag_tval_truth(v)) return (ag_tlist){0};
     ag_tlist items = ag_tval_items(r, v);
     ag_tval *at = ag_trun_alloc(r, items.n, sizeof *at);
     if (!args->n && args->n_keyword) {
@@ -151,7 +151,7 @@ ag_tval ag_filter_map(ag_trun *r, ag_tval v, const ag_targs *args) { return lazy
 
 static ag_tlist choose(ag_trun *r, ag_tval v, const ag_targs *args, bool by_attribute, bool wanted)
 {
-    if (!ag_tval_truth(r, v)) return (ag_tlist){0};
+    if (!ag_tval_truth(v)) return (ag_tlist){0};
     ag_tlist items = ag_tval_items(r, v);
     ag_tgrow kept = {0};
     size_t used = by_attribute;
@@ -167,7 +167,7 @@ static ag_tlist choose(ag_trun *r, ag_tval v, const ag_targs *args, bool by_attr
     for (size_t i = 0; i < items.n; i++) {
         ag_tval on = by_attribute ? ag_tval_path(r, items.at[i], args->at[0], (ag_tval){.kind = AG_T_ABSENT}) : items.at[i];
         ag_trun_work(r, 1);
-        if ((test ? test->call(r, on, &rest) : ag_tval_truth(r, on)) == wanted) ag_tgrow_add(r, &kept, items.at[i]);
+        if ((test ? test->call(r, on, &rest) : ag_tval_truth(on)) == wanted) ag_tgrow_add(r, &kept, items.at[i]);
     }
     return (ag_tlist){kept.at, kept.n};
 }
@@ -230,23 +230,26 @@ ag_tval ag_filter_dictsort(ag_trun *r, ag_tval v, const ag_targs *args)
     keyed *k = ag_trun_alloc(r, n, sizeof *k);
     for (size_t i = 0; i < n; i++) {
         ag_tval key = items.at[i].list->at[by_value];
-        k[i] = (keyed){is_true(r, a[0]) ? key : fold_case(r, key), items.at[i]};
+        k[i] = (keyed){is_true(a[0]) ? key : fold_case(r, key), items.at[i]};
     }
-    return items_in_order(r, sort_keyed(r, k, n, is_true(r, a[2])), n);
+    return items_in_order(r, sort_keyed(r, k, n, is_true(a[2])), n);
 }
 
-/* What sort(attribute='a,b') compares: a list of all its parts. */
+static ag_tval key_part(ag_trun *r, ag_tval item, ag_tval attribute, bool with_case)
+{
+    ag_tval v = is_missing(attribute) ? item : ag_tval_path(r, item, attribute, (ag_tval){.kind = AG_T_ABSENT});
+    return with_case ? v : fold_case(r, v);
+}
+
+/* What sort(attribute='a,b') compares: a list of its parts, a single one too, so that undefined ones are equal instead of an error. */
 static ag_tval sort_key(ag_trun *r, ag_tval item, ag_tval attribute, bool with_case)
 {
-    if (attribute.kind != AG_T_STR || !memchr(attribute.s.p, ',', attribute.s.n)) {
-        ag_tval v = is_missing(attribute) ? item : ag_tval_path(r, item, attribute, (ag_tval){.kind = AG_T_ABSENT});
-        return with_case ? v : fold_case(r, v);
-    }
     ag_tgrow parts = {0};
-    for (ag_ttext rest = attribute.s;;) {
+    if (attribute.kind != AG_T_STR) ag_tgrow_add(r, &parts, key_part(r, item, attribute, with_case));
+    for (ag_ttext rest = attribute.s; attribute.kind == AG_T_STR;) {
         const char *comma = memchr(rest.p, ',', rest.n);
         size_t n = comma ? (size_t)(comma - rest.p) : rest.n;
-        ag_tgrow_add(r, &parts, sort_key(r, item, ag_tval_text(rest.p, n), with_case));
+        ag_tgrow_add(r, &parts, key_part(r, item, ag_tval_text(rest.p, n), with_case));
         if (!comma) break;
         rest = (ag_ttext){comma + 1, rest.n - n - 1};
     }
@@ -264,7 +267,7 @@ ag_tval ag_filter_sort(ag_trun *r, ag_tval v, const ag_targs *args)
 {
     AG_ARGS(r, args, "sort", 0, a, "reverse", "case_sensitive", "attribute");
     ag_tlist items = ag_tval_items(r, v);
-    return items_in_order(r, sort_keyed(r, with_keys(r, items, a[2], is_true(r, a[1])), items.n, is_true(r, a[0])), items.n);
+    return items_in_order(r, sort_keyed(r, with_keys(r, items, a[2], is_true(a[1])), items.n, is_true(a[0])), items.n);
 }
 
 static ag_tval extreme(ag_trun *r, ag_tval v, const ag_targs *args, bool largest)
@@ -276,7 +279,7 @@ static ag_tval extreme(ag_trun *r, ag_tval v, const ag_targs *args, bool largest
     size_t best = 0;
     for (size_t i = 0; i < items.n; i++) {
         ag_tval key = is_missing(a[1]) ? items.at[i] : ag_tval_path(r, items.at[i], a[1], (ag_tval){.kind = AG_T_ABSENT});
-        k[i].key = is_true(r, a[0]) ? key : fold_case(r, key);
+        k[i].key = is_true(a[0]) ? key : fold_case(r, key);
         if (i == 0) continue;
         if (largest ? ag_tval_compare(r, k[i].key, k[best].key, ">") == 1 : ag_tval_compare(r, k[i].key, k[best].key, "<") == -1) best = i;
     }
@@ -294,7 +297,7 @@ static ag_tlist unique_items(ag_trun *r, ag_tval v, const ag_targs *args)
     ag_tgrow kept = {0};
     for (size_t i = 0; i < items.n; i++) {
         ag_tval key = is_missing(a[1]) ? items.at[i] : ag_tval_path(r, items.at[i], a[1], (ag_tval){.kind = AG_T_ABSENT});
-        if (!is_true(r, a[0])) key = fold_case(r, key);
+        if (!is_true(a[0])) key = fold_case(r, key);
         size_t n = seen->n;
         ag_tdict_set(r, seen, key, ag_tval_none());
         if (seen->n > n) ag_tgrow_add(r, &kept, items.at[i]);
@@ -309,7 +312,7 @@ ag_tval ag_filter_groupby(ag_trun *r, ag_tval v, const ag_targs *args)
 {
     AG_ARGS(r, args, "groupby", 1, a, "attribute", "default", "case_sensitive");
     ag_tval missing = a[1].kind == AG_T_NONE ? (ag_tval){.kind = AG_T_ABSENT} : a[1];
-    bool with_case = is_true(r, a[2]);
+    bool with_case = is_true(a[2]);
     ag_tlist items = ag_tval_items(r, v);
     keyed *k = ag_trun_alloc(r, items.n, sizeof *k);
     for (size_t i = 0; i < items.n; i++) {

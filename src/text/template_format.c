@@ -203,6 +203,7 @@ static void put_percent_value(percent *p, spec *s, ag_tval v)
     case 'o':
     case 'x':
     case 'X':
+        ag_tval_need_defined(r, v);
         if (type == 'd' && v.kind == AG_T_FLOAT && fabs(v.f) < 0x1p126) v = ag_tval_int((ag_tint)v.f);
         if (!ag_tval_is_integral(v)) ag_trun_fail(r, "TypeError", "%%%c format: a real number is required, not %s", type, ag_tval_type(v));
         put_int_value(r, s, ag_tval_integer(v));
@@ -213,6 +214,7 @@ static void put_percent_value(percent *p, spec *s, ag_tval v)
     case 'F':
     case 'g':
     case 'G':
+        ag_tval_need_defined(r, v);
         if (!ag_tval_is_number(v)) ag_trun_fail(r, "TypeError", "must be real number, not %s", ag_tval_type(v));
         put_float_value(r, s, ag_tval_double(v));
         return;
@@ -271,7 +273,7 @@ ag_tval ag_text_percent(ag_trun *r, ag_tval format, ag_tval values)
         put_directive(&p);
     }
     size_t n = values.kind == AG_T_TUPLE ? values.list->n : 1;
-    bool may_be_left = values.kind == AG_T_DICT || values.kind == AG_T_LIST || values.kind == AG_T_UNDEFINED; /* Python counts no mapping */
+    bool may_be_left = values.kind == AG_T_DICT || values.kind == AG_T_LIST || values.kind == AG_T_RANGE || values.kind == AG_T_UNDEFINED; /* Python counts nothing with items */
     if (p.next < n && !may_be_left) ag_trun_fail(r, "TypeError", "not all arguments converted during string formatting");
     ag_tval text = ag_trun_cut(r, at);
     text.flags = format.flags;

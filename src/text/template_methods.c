@@ -144,7 +144,7 @@ static ag_tval str_rsplit(ag_trun *r, ag_tval self, const ag_targs *args) { retu
 static ag_tval str_splitlines(ag_trun *r, ag_tval self, const ag_targs *args)
 {
     AG_ARGS(r, args, "splitlines", 0, a, "keepends");
-    bool keep = ag_tval_given(a[0]) && ag_tval_truth(r, a[0]);
+    bool keep = ag_tval_given(a[0]) && ag_tval_truth(a[0]);
     ag_tgrow out = {0};
     size_t from = 0, at = 0;
     while (at < self.s.n) {
@@ -462,7 +462,7 @@ static ag_tval list_index(ag_trun *r, ag_tval self, const ag_targs *args)
 static ag_tval float_is_integer(ag_trun *r, ag_tval self, const ag_targs *args)
 {
     bind_plain(r, args, "is_integer", 0, 0, NULL);
-    return ag_tval_bool(self.kind != AG_T_FLOAT || (isfinite(self.f) && floor(self.f) == self.f));
+    return ag_tval_bool(isfinite(self.f) && floor(self.f) == self.f);
 }
 
 static ag_tval int_bit_length(ag_trun *r, ag_tval self, const ag_targs *args)
@@ -530,7 +530,7 @@ static const method list_methods[] = {
     {"extend", NULL, 1}, {"clear", NULL, 1}, {"sort", NULL, 1}, {"reverse", NULL, 1}, {"remove", NULL, 1}, {NULL, NULL, 0}};
 static const method tuple_methods[] = {{"count", list_count, 0}, {"index", list_index, 0}, {NULL, NULL, 0}};
 static const method int_methods[] = {
-    {"is_integer", float_is_integer, 0}, {"bit_length", int_bit_length, 0}, {"conjugate", any_copy, 0}, {"as_integer_ratio", NULL, 0},
+    {"bit_length", int_bit_length, 0}, {"conjugate", any_copy, 0}, {"as_integer_ratio", NULL, 0},
     {"bit_count", NULL, 0}, {"to_bytes", NULL, 0}, {"from_bytes", NULL, 0}, {NULL, NULL, 0}};
 static const method float_methods[] = {
     {"is_integer", float_is_integer, 0}, {"conjugate", any_copy, 0}, {"as_integer_ratio", NULL, 0}, {"hex", NULL, 0}, {"fromhex", NULL, 0}, {NULL, NULL, 0}};

@@ -124,10 +124,7 @@ static ag_tval repeat(ag_trun *r, ag_tval v, ag_tint times)
     if (times > INT32_MAX) times = INT32_MAX; /* meets the bounds below, unless the value is empty */
     if (v.kind == AG_T_STR) {
         size_t at = r->out.n;
-        for (ag_tint i = 0; i < times && v.s.n; i++) {
-            ag_trun_work(r, 1);
-            ag_trun_put_text(r, v.s);
-        }
+        for (ag_tint i = 0; i < times && v.s.n; i++) ag_trun_put_text(r, v.s);
         ag_tval text = ag_trun_cut(r, at);
         text.flags = v.flags;
         return text;
@@ -217,7 +214,7 @@ static ag_tval text_slice(ag_trun *r, ag_ttext t, ag_tint start, ag_tint step, s
 ag_tval ag_tval_slice(ag_trun *r, ag_tval v, ag_tval start, ag_tval stop, ag_tval step)
 {
     ag_tval_need_defined(r, v);
-    if (!is_sequence(v) && v.kind != AG_T_RANGE) return ag_tval_no_member(v, (ag_ttext){"slice", 5});
+    if (!is_sequence(v) && v.kind != AG_T_RANGE) ag_trun_fail(r, "TypeError", "'%s' object cannot be sliced", ag_tval_type(v));
     ag_tint by = step.kind == AG_T_NONE || step.kind == AG_T_ABSENT ? 1 : index_of(r, step), total = (ag_tint)ag_tval_length(r, v);
     if (by > total) by = total + 1; /* the same slice */
     if (by < -total) by = -total - 1;

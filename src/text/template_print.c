@@ -155,9 +155,7 @@ void ag_tval_print(ag_trun *r, ag_tval v)
 {
     if (v.kind == AG_T_STR) {
         ag_trun_put_text(r, v.s);
-    } else if (v.kind == AG_T_UNDEFINED) {
-        if (v.flags & AG_TF_UNSAFE && !v.of) ag_tval_undefined_error(r, v);
-    } else {
+    } else if (v.kind != AG_T_UNDEFINED) {
         ag_tval_repr(r, v);
     }
 }
@@ -295,8 +293,8 @@ ag_tval ag_filter_tojson(ag_trun *r, ag_tval v, const ag_targs *args)
 {
     AG_ARGS(r, args, "tojson", 0, a, "ensure_ascii", "indent", "separators", "sort_keys");
     json_style style = {.item = {", ", 2}, .key = {": ", 2}};
-    style.ascii = ag_tval_given(a[0]) && ag_tval_truth(r, a[0]);
-    style.sort = ag_tval_given(a[3]) && ag_tval_truth(r, a[3]);
+    style.ascii = ag_tval_given(a[0]) && ag_tval_truth(a[0]);
+    style.sort = ag_tval_given(a[3]) && ag_tval_truth(a[3]);
     if (ag_tval_given(a[1]) && a[1].kind != AG_T_NONE) {
         style.lines = true;
         style.item = (ag_ttext){",", 1};

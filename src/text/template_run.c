@@ -136,7 +136,7 @@ static ag_tlist filtered(ag_trun *r, const ag_tnode *node, ag_tframe *frame, ag_
     for (size_t i = 0; i < items.n; i++) {
         r->frame = round = next_round(r, round, frame);
         ag_trun_assign(r, node->a, items.at[i]);
-        if (ag_tval_truth(r, ag_trun_eval(r, node->c))) ag_tgrow_add(r, &kept, items.at[i]);
+        if (ag_tval_truth(ag_trun_eval(r, node->c))) ag_tgrow_add(r, &kept, items.at[i]);
     }
     r->frame = around;
     return (ag_tlist){kept.at, kept.n};
@@ -284,7 +284,8 @@ static ag_tflow run_filter_block(ag_trun *r, const ag_tnode *node)
     ag_tframe_set(r, inner, r->tree->name_block, v);
     v = ag_trun_eval(r, node->a);
     r->frame = around;
-    ag_tval_print(r, v);
+    if (v.kind != AG_T_STR) ag_trun_fail(r, "TypeError", "a filtered block must become a str, not %s", ag_tval_type(v));
+    ag_trun_put_text(r, v.s);
     return AG_FLOW_NEXT;
 }
 
@@ -315,7 +316,7 @@ static ag_tflow run_statement(ag_trun *r, const ag_tnode *node)
     switch (node->kind) {
     case AG_TN_DATA: ag_trun_put_text(r, node->text); break;
     case AG_TN_PRINT: ag_tval_print(r, ag_trun_eval(r, node->a)); break;
-    case AG_TN_IF: return ag_trun_body(r, ag_tval_truth(r, ag_trun_eval(r, node->a)) ? &node->body : &node->more);
+    case AG_TN_IF: return ag_trun_body(r, ag_tval_truth(ag_trun_eval(r, node->a)) ? &node->body : &node->more);
     case AG_TN_FOR: ag_trun_loop(r, node, r->frame, ag_trun_eval(r, node->b), 0); break;
     case AG_TN_SET:
         check_targets(r, node->a);

@@ -326,13 +326,12 @@ bool ag_tval_has_length(ag_tval v, size_t *n)
 size_t ag_tval_length(ag_trun *r, ag_tval v)
 {
     size_t n;
-    if (v.kind == AG_T_UNDEFINED && v.flags & AG_TF_UNSAFE) ag_tval_undefined_error(r, v);
     if (v.kind == AG_T_STR) return ag_ttext_count(r, v.s);
     if (!ag_tval_has_length(v, &n)) ag_trun_fail(r, "TypeError", "object of type '%s' has no len()", ag_tval_type(v));
     return n;
 }
 
-bool ag_tval_truth(ag_trun *r, ag_tval v)
+bool ag_tval_truth(ag_tval v)
 {
     size_t n;
     switch (v.kind) {
@@ -341,9 +340,6 @@ bool ag_tval_truth(ag_trun *r, ag_tval v)
     case AG_T_INT: return v.i != 0;
     case AG_T_FLOAT: return v.f != 0;
     case AG_T_STR: return v.s.n > 0;
-    case AG_T_UNDEFINED:
-        if (v.flags & AG_TF_UNSAFE) ag_tval_undefined_error(r, v);
-        return false;
     default: return ag_tval_has_length(v, &n) ? n > 0 : true;
     }
 }
@@ -369,9 +365,7 @@ ag_tlist ag_tval_items(ag_trun *r, ag_tval v)
     switch (v.kind) {
     case AG_T_LIST:
     case AG_T_TUPLE: return *v.list;
-    case AG_T_UNDEFINED:
-        if (v.flags & AG_TF_UNSAFE) ag_tval_undefined_error(r, v);
-        return (ag_tlist){0};
+    case AG_T_UNDEFINED: return (ag_tlist){0};
     case AG_T_STR: return code_points(r, v.s);
     case AG_T_DICT:
     case AG_T_KEYS:
@@ -447,9 +441,7 @@ bool ag_tval_equal(ag_trun *r, ag_tval a, ag_tval b)
     bool equal;
     switch (a.kind) {
     case AG_T_STR: return a.s.n == b.s.n && memcmp(a.s.p, b.s.p, a.s.n) == 0;
-    case AG_T_UNDEFINED:
-        if (r && (a.flags & AG_TF_UNSAFE)) ag_tval_undefined_error(r, a);
-        return true;
+    case AG_T_UNDEFINED: return true;
     case AG_T_RANGE:
         return a.range->n == b.range->n && (!a.range->n || (a.range->start == b.range->start && (a.range->n == 1 || a.range->step == b.range->step)));
     case AG_T_LIST:

@@ -218,7 +218,7 @@ ag_tval *ag_tdict_find_text(const ag_tdict *d, ag_ttext key);
 /* ---- what Python does with any value ----------------------------------------------------------------------------------------------- */
 const char *ag_tval_type(ag_tval v); /* "str", "NoneType", … */
 bool ag_tval_is_text(ag_tval v, const char *word);
-bool ag_tval_truth(ag_trun *r, ag_tval v);
+bool ag_tval_truth(ag_tval v);
 bool ag_tval_equal(ag_trun *r, ag_tval a, ag_tval b);
 bool ag_tval_same(ag_tval a, ag_tval b);                                       /* is */
 int ag_tval_compare(ag_trun *r, ag_tval a, ag_tval b, const char *operator);   /* <0, 0, >0; 2: neither (nan). TypeError */
