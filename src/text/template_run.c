@@ -56,19 +56,6 @@ bool ag_tframe_get(const ag_tframe *f, uint32_t name, ag_tval *v)
     return v->kind != AG_T_ABSENT;
 }
 
-/* The frame of a loop's next round: the last one again, unless something that outlives the round sees it. */
-static ag_tframe *next_round(ag_trun *r, ag_tframe *last, ag_tframe *around)
-{
-    if (!last || last->kept) return ag_tframe_new(r, around);
-    last->n = 0;
-    return last;
-}
-
-static void keep_frames(ag_tframe *f)
-{
-    for (; f && !f->kept; f = f->parent) f->kept = true;
-}
-
 /* ---- captures ---------------------------------------------------------------------------------------------------------------------------- */
 /* What is printed from here on becomes a value. Generation marks inside count from where the outermost capture began, as they do in
  * transformers, which sees a text only once the template has printed it. */
@@ -132,9 +119,10 @@ void ag_trun_assign(ag_trun *r, const ag_tnode *target, ag_tval v)
 static ag_tlist filtered(ag_trun *r, const ag_tnode *node, ag_tframe *frame, ag_tlist items)
 {
     ag_tgrow kept = {0};
-    ag_tframe *around = r->frame, *round = NULL;
+    ag_tframe *around = r->frame, *round = ag_tframe_new(r, frame);
     for (size_t i = 0; i < items.n; i++) {
-        r->frame = round = next_round(r, round, frame);
+        r->frame = round;
+        round->n = 0;
         ag_trun_assign(r, node->a, items.at[i]);
         if (ag_tval_truth(ag_trun_eval(r, node->c))) ag_tgrow_add(r, &kept, items.at[i]);
     }
@@ -142,23 +130,26 @@ static ag_tlist filtered(ag_trun *r, const ag_tnode *node, ag_tframe *frame, ag_
     return (ag_tlist){kept.at, kept.n};
 }
 
+/* All rounds have one frame, empty when a round begins and after the last: a macro made in one round and called in another sees the
+ * names of the round that calls it, as in jinja2. */
 void ag_trun_loop(ag_trun *r, const ag_tnode *node, ag_tframe *frame, ag_tval over, size_t depth0)
 {
     ag_tlist items = ag_tval_items(r, over);
     if (node->c) items = filtered(r, node, frame, items);
     ag_tloop *loop = ag_trun_alloc(r, 1, sizeof *loop);
     *loop = (ag_tloop){.node = node, .frame = frame, .items = items, .depth0 = depth0, .changed = {.kind = AG_T_ABSENT}};
-    ag_tframe *around = r->frame, *round = NULL;
-    if (node->flags & AG_TNF_RECURSIVE) keep_frames(frame);
+    ag_tframe *around = r->frame, *round = ag_tframe_new(r, frame);
     for (size_t i = 0; i < items.n; i++) {
         loop->index0 = i;
-        r->frame = round = next_round(r, round, frame);
+        r->frame = round;
+        round->n = 0;
         ag_tframe_set(r, r->frame, r->tree->name_loop, (ag_tval){.kind = AG_T_LOOP, .loop = loop});
         ag_trun_assign(r, node->a, items.at[i]);
         if (ag_trun_body(r, &node->body) == AG_FLOW_BREAK) break;
     }
+    round->n = 0;
     if (!items.n && node->more.n) {
-        r->frame = ag_tframe_new(r, frame);
+        r->frame = round;
         ag_trun_body(r, &node->more);
     }
     r->frame = around;
@@ -234,7 +225,6 @@ ag_tval ag_tmacro_call(ag_trun *r, const ag_tmacro *m, const ag_targs *args)
 static ag_tval macro_value(ag_trun *r, const ag_tnode *node)
 {
     ag_tmacro *m = ag_trun_alloc(r, 1, sizeof *m);
-    keep_frames(r->frame);
     *m = (ag_tmacro){node, r->frame};
     return (ag_tval){.kind = AG_T_MACRO, .macro = m};
 }

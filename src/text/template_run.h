@@ -9,7 +9,6 @@
 struct ag_tframe {
     ag_tframe *parent;
     uint32_t n, room;
-    bool kept; /* a macro may read it later: not to be used again for the next round of a loop */
     uint32_t *names; /* NULL in the root, whose values stand at their names' numbers */
     ag_tval *values;
 };
