@@ -8,16 +8,20 @@ none). agoge trains a few steps three times: on the GGUF, on the folder in f32, 
 
   gguf-base    the run on the GGUF: torch reads its checkpoints, PEFT its adapter, transformers its merged folder
   adapter      PEFT loads the run on the folder: log-probabilities as `agoge score --adapter`; torch.optim.AdamW takes its optimizer.pt
-  nf4          the same on weights that bitsandbytes quantizes, against `agoge score --load-in-4bit`
+  trainer      transformers' Trainer goes on from agoge's checkpoint with the same rows, and agoge from the Trainer's: losses, norms, adapters
+  tensorboard  the event file's scalars
+  nf4          as adapter, on weights that bitsandbytes quantizes, against `agoge score --load-in-4bit`
   folder       export-final-model, in one file and in shards: transformers' AutoModelForCausalLM, AutoTokenizer, chat template
   gguf         export-gguf f16 and q8_0: the gguf package's values are the merged weights
   llama-logprobs   llama.cpp loads f32, f16, q8_0 and --lora-only's adapter; PROGRAM is built from llama_logprobs.c beside this file
   llama-text   llama.cpp goes on from prompts with the greedy text of agoge; PROGRAM is llama.cpp's own llama-simple
 
-WORK_DIR may hold an earlier try; what is there is used again. Needs torch, transformers, peft, bitsandbytes, gguf. About 2 GB of
-memory and 3 GB of disk for a model of 135 M parameters.
+WORK_DIR may hold an earlier try; what is there is used again. Needs torch, transformers, peft, accelerate, bitsandbytes, gguf,
+tensorboard. About 2 GB of memory and 3 GB of disk for a model of 135 M parameters.
 """
 import argparse
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -34,6 +38,7 @@ import numpy
 import peft
 import torch
 import transformers
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 transformers.utils.logging.disable_progress_bar()
@@ -208,6 +213,67 @@ def part_adapter():
     d, moved = apart(tuned, score("--model", "base", "--adapter", "adapters/on-folder")), apart(tuned, plain)
     expect("PEFT's log-probabilities with the adapter are agoge's", d < 1e-3 < moved, f"{d:.1e}; the adapter moves them by {moved:.2f}")
     check_side_files("on-folder", model)
+
+
+def resume_trainer(checkpoint, max_steps):
+    """transformers' Trainer goes on from a checkpoint with the rows and settings of train(); its log by step."""
+    tokenizer = AutoTokenizer.from_pretrained("base")
+    rows = [tokenizer(json.loads(line)["text"])["input_ids"] + [tokenizer.eos_token_id] for line in Path("rows.jsonl").read_text().splitlines()]
+    c = json.loads((checkpoint / "adapter_config.json").read_text())
+    lora = peft.LoraConfig(r=c["r"], lora_alpha=c["lora_alpha"], lora_dropout=0.0, target_modules=c["target_modules"], task_type="CAUSAL_LM")
+    trainer = transformers.Trainer(
+        model=peft.get_peft_model(load("base"), lora), processing_class=tokenizer,
+        args=transformers.TrainingArguments(
+            output_dir=str(checkpoint.parent), per_device_train_batch_size=2, gradient_accumulation_steps=1, max_steps=max_steps, learning_rate=2e-3,
+            warmup_steps=1, lr_scheduler_type="linear", weight_decay=0.01, logging_steps=1, save_steps=2, report_to=[], disable_tqdm=True, seed=42,
+            use_cpu=True, bf16=False, optim="adamw_torch", max_grad_norm=1.0),
+        train_dataset=[{"input_ids": ids, "attention_mask": [1] * len(ids), "labels": list(ids)} for ids in rows],
+        data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, label_pad_token_id=-100))
+    with contextlib.redirect_stdout(io.StringIO()):
+        trainer.train(resume_from_checkpoint=str(checkpoint))
+    return {h["step"]: h for h in trainer.state.log_history if "loss" in h}
+
+
+def same_steps(what, first, theirs, ours):
+    """Losses, norms and rates of two steps, and the adapters after them. theirs, ours: (log, folder); first: the folder both began with."""
+    last = max(theirs[0])
+    for key, near in (("loss", 1e-3), ("grad_norm", 1e-2), ("learning_rate", 1e-9)):
+        d = max(abs(theirs[0][step][key] - ours[0][step][key]) for step in (last - 1, last))
+        expect(f"{what}: {key} of steps {last - 1} and {last} are the other's", len(theirs[0]) == len(ours[0]) == last and d <= near,
+               f"{d:.1e} apart; {', '.join(f'{ours[0][step][key]:.6g}' for step in (last - 1, last))}")
+    start, a, b = (load_file(folder / "adapter_model.safetensors") for folder in (first, theirs[1], ours[1]))
+    moved, off = (float(torch.cat([(x[k] - a[k]).flatten() for k in a]).norm()) for x in (start, b))
+    expect("  and so is the adapter", a.keys() == b.keys() and off < 0.02 * moved, f"{100 * off / moved:.3f} % of the way it went")
+
+
+def log_of(checkpoint):
+    return {h["step"]: h for h in json.loads((checkpoint / "trainer_state.json").read_text())["log_history"] if "loss" in h}
+
+
+def part_trainer():
+    """Six steps: agoge's; the Trainer's from agoge's second on; agoge's from the Trainer's fourth on."""
+    train("six", "base", "train-lora", max_steps=6, save_total_limit="null")
+    six, trainer = Path("adapters/six"), Path("trainer")
+    shutil.rmtree(trainer, ignore_errors=True)
+    shutil.copytree(six / "checkpoint-2", trainer / "checkpoint-2")
+    theirs = resume_trainer(trainer / "checkpoint-2", 6), trainer / "checkpoint-6"
+    same_steps("the Trainer goes on from agoge's checkpoint", six / "checkpoint-2", theirs, (log_of(six / "checkpoint-6"), six / "checkpoint-6"))
+    shutil.rmtree("adapters/on-trainers", ignore_errors=True)
+    train("on-trainers", "base", "train-lora", max_steps=6, resume_checkpoint_path="trainer/checkpoint-4")
+    ours = Path("adapters/on-trainers/checkpoint-6")
+    same_steps("agoge goes on from the Trainer's checkpoint", trainer / "checkpoint-4", theirs, (log_of(ours), ours))
+
+
+def part_tensorboard():
+    """The run's event file, against its metrics.jsonl."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    train("on-folder", "base", "train-lora")
+    events = EventAccumulator("runs/on-folder").Reload()
+    scalars = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    losses = next((v for k, v in scalars.items() if k.endswith("loss")), [])
+    state = json.loads(Path("adapters/on-folder/checkpoint-4/trainer_state.json").read_text())["log_history"]
+    expect("tensorboard reads the event file; the losses are trainer_state.json's", [s for s, _ in losses] == [1, 2, 3, 4] and all(
+        abs(v - h["loss"]) < 1e-5 for (_, v), h in zip(losses, state, strict=True)), ", ".join(scalars))
 
 
 def nf4_model(doubly):
@@ -408,7 +474,7 @@ def part_llama_text():
 print(f"{agoge('--version').splitlines()[0]}; python {sys.version.split()[0]}, torch {torch.__version__}, transformers {transformers.__version__}, "
       f"peft {peft.__version__}, bitsandbytes {bitsandbytes.__version__}, gguf {version('gguf')}", flush=True)
 make_base()
-for name in args.only.split(",") if args.only else ("gguf-base", "adapter", "nf4", "folder", "gguf", "llama-logprobs", "llama-text"):
+for name in args.only.split(",") if args.only else ("gguf-base", "adapter", "trainer", "tensorboard", "nf4", "folder", "gguf", "llama-logprobs", "llama-text"):
     globals()["part_" + name.replace("-", "_")]()
 print(f"{bad} of the checks failed" if bad else "all checks passed")
 sys.exit(bool(bad))
