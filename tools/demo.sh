@@ -27,9 +27,12 @@ fetch() {
     mv "$model.part" "$model"
 }
 
-ask() { # ask MODEL-OPTIONS… : the two questions, which are not in the training set
-    local question
-    for question in "What is the capital of Austria?" "Why do bubbles burst?"; do
+questions=("What is the capital of Austria?" "Why do bubbles burst?") # not in the training set
+
+ask() { # ask N MODEL-OPTIONS… : the first N questions
+    local n=$1 question
+    shift
+    for question in "${questions[@]:0:n}"; do
         printf '[{"role": "user", "content": "%s"}]' "$question" >"$work/messages.json"
         printf '\n  %s\n' "$question"
         "$agoge" generate "$@" --messages "$work/messages.json" --max-new-tokens 48 | sed 's/^/    /'
@@ -43,7 +46,7 @@ if [[ -z ${AGOGE_MODEL:-} ]] && ! { [[ -f $model ]] && echo "$digest  $model" | 
 fi
 
 say "before: two questions, and the loss on 24 conversations that it will not train on"
-ask --model "$model"
+ask 2 --model "$model"
 loss --model "$model"
 
 if [[ -f $run/artifact_index.json ]]; then
@@ -54,7 +57,7 @@ else
 fi
 
 say "after: the same"
-ask --model "$model" --adapter "$run"
+ask 2 --model "$model" --adapter "$run"
 loss --model "$model" --adapter "$run"
 
 say "exporting"
@@ -62,7 +65,7 @@ say "exporting"
 [[ -f $gguf ]] || "$agoge" export-gguf --run-dir "$run" --type q8_0 --out "$gguf"
 
 say "the exported GGUF answers"
-ask --model "$gguf" | head -3
+ask 1 --model "$gguf"
 
 cat <<TEXT
 
