@@ -8,8 +8,13 @@
  *
  * A template is a program from a stranger. It sees what it is given and nothing else; its steps, its depth and the bytes that it
  * writes are bounded (AG_E_DATA says which bound it met); it cannot reach files, network or environment. A construct of the language
- * that is not there is refused, by name and line, when the template is compiled. A compiled template never changes: any number of
- * threads may render it. */
+ * that is not there is refused, by name and line, when the template is compiled (an unknown filter right inside an if: when it runs, as
+ * in jinja2). A compiled template never changes: any number of threads may render it.
+ *
+ * What is as in Python and jinja2 3.1: scopes, white space, undefined values, numbers (integers up to 127 bits), texts by code point,
+ * repr and tojson, errors ("NAME: line N: TypeError: …", the class that Python has for it). What is refused though they have it: tags that
+ * need other files (include, import, extends, block), autoescape, the filters pprint, random, urlize and xmlattr, lipsum(), printing a
+ * generator or a bound method (Python prints its address). */
 #ifndef AG_CHAT_TEMPLATE_H
 #define AG_CHAT_TEMPLATE_H
 
@@ -50,8 +55,9 @@ typedef struct {
     size_t n, room;
 } ag_chat_marks;
 
-/* Appends the text to *out. marks (may be NULL) receives the ranges inside {% generation %} blocks. An error that the template
- * itself raised (raise_exception) is AG_E_DATA with its own message. */
+/* Appends the text to *out, nothing on failure. marks (may be NULL) receives the ranges inside {% generation %} blocks, in bytes of *out.
+ * An error that the template itself raised (raise_exception) is AG_E_DATA with its own message and nothing else. AG_E_USAGE for a
+ * variable that has the name of an argument. */
 AG_MUST_USE ag_status ag_chat_template_render(const ag_chat_template *t, const ag_chat_render_args *args, ag_str *out,
                                               ag_chat_marks *marks, ag_err *err);
 

@@ -31,6 +31,7 @@ _Noreturn void ag_trun_fail(ag_trun *r, const char *class, const char *format, .
 
 _Noreturn void ag_trun_raise(ag_trun *r, ag_ttext message)
 {
+    if (!message.n) ag_trun_fail(r, "TemplateError", "the template raised an exception without a message");
     leave(r, ag_fail(r->err, AG_E_DATA, "%.*s", message.n > 1000 ? 1000 : (int)message.n, message.p));
 }
 
