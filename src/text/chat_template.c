@@ -11,11 +11,14 @@ struct ag_chat_template {
     ag_ttree tree;
 };
 
-/* ---- compiling ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- compiling
+ * ----------------------------------------------------------------------------------------------------------------------------------
+ */
 static ag_status compile(ag_ttree *tree, const char *source, size_t n, ag_err *err)
 {
     if (n > AG_TEMPLATE_MAX_SOURCE)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: the template has %zu bytes; at most %d are read", tree->name, n, AG_TEMPLATE_MAX_SOURCE);
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: the template has %zu bytes; at most %d are read", tree->name, n,
+                       AG_TEMPLATE_MAX_SOURCE);
     if (!ag_utf8_valid(source, n)) return ag_fail(err, AG_E_FORMAT, "%s: the template is not valid UTF-8", tree->name);
     ag_ttoken *tokens;
     size_t n_tokens;
@@ -45,7 +48,9 @@ void ag_chat_template_free(ag_chat_template **t)
 
 bool ag_chat_template_has_generation(const ag_chat_template *t) { return t->tree.has_generation; }
 
-/* ---- variables ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- variables
+ * ------------------------------------------------------------------------------------------------------------------------------------
+ */
 static ag_tval from_json(ag_trun *r, const json_t *v);
 
 static ag_tval text_of(const json_t *v) { return ag_tval_text(json_string_value(v), json_string_length(v)); }
@@ -67,8 +72,10 @@ static ag_tval big_integer(ag_trun *r, const char *digits)
     ag_tint i = 0;
     for (const char *c = digits + negative; *c; c++) {
         if (*c < '0' || *c > '9') ag_trun_fail(r, "ValueError", "'%.60s' is no integer", digits);
-        if (__builtin_mul_overflow(i, (ag_tint)10, &i) || __builtin_add_overflow(i, (ag_tint)(negative ? '0' - *c : *c - '0'), &i))
-            ag_trun_fail(r, "OverflowError", "the integer %.60s of the conversation has more than 127 bits, which is not supported", digits);
+        if (__builtin_mul_overflow(i, (ag_tint)10, &i) ||
+            __builtin_add_overflow(i, (ag_tint)(negative ? '0' - *c : *c - '0'), &i))
+            ag_trun_fail(r, "OverflowError",
+                         "the integer %.60s of the conversation has more than 127 bits, which is not supported", digits);
     }
     return ag_tval_int(i);
 }
@@ -151,7 +158,9 @@ static void define_all(ag_trun *r, const ag_chat_render_args *args)
     define(r, "add_generation_prompt", ag_tval_bool(args->add_generation_prompt));
 }
 
-/* ---- rendering ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- rendering
+ * ------------------------------------------------------------------------------------------------------------------------------------
+ */
 static ag_status check_args(const ag_ttree *tree, const ag_chat_render_args *args, ag_err *err)
 {
     static const char *const ours[] = {"messages", "tools", "documents", "add_generation_prompt"};
@@ -160,10 +169,12 @@ static ag_status check_args(const ag_ttree *tree, const ag_chat_render_args *arg
     for (size_t i = 0; i < json_array_size(args->messages); i++)
         if (!json_is_object(json_array_get(args->messages, i)))
             return ag_fail(err, AG_E_DATA, "%s: message %zu of the conversation must be an object", tree->name, i + 1);
-    if (args->variables && !json_is_object(args->variables)) return ag_fail(err, AG_E_DATA, "%s: the variables must be an object", tree->name);
+    if (args->variables && !json_is_object(args->variables))
+        return ag_fail(err, AG_E_DATA, "%s: the variables must be an object", tree->name);
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
         if (json_object_get(args->variables, ours[i]))
-            return ag_fail(err, AG_E_USAGE, "%s: the variable '%s' is given by the conversation and cannot be set", tree->name, ours[i]);
+            return ag_fail(err, AG_E_USAGE, "%s: the variable '%s' is given by the conversation and cannot be set", tree->name,
+                           ours[i]);
     return AG_OK;
 }
 
@@ -201,15 +212,18 @@ static void run_tree(ag_trun *r, const ag_chat_render_args *args)
     ag_trun_body(r, &r->tree->body);
 }
 
-ag_status ag_chat_template_render(const ag_chat_template *t, const ag_chat_render_args *args, ag_str *out, ag_chat_marks *marks, ag_err *err)
+ag_status ag_chat_template_render(const ag_chat_template *t, const ag_chat_render_args *args, ag_str *out, ag_chat_marks *marks,
+                                  ag_err *err)
 {
     AG_TRY(check_args(&t->tree, args, err));
     ag_trun r = {.name = t->tree.name, .err = err, .tree = &t->tree, .date = args->date, .outer_capture = SIZE_MAX, .line = 1};
     run_tree(&r, args);
     if (!r.status) {
         if (marks) hand_over_marks(marks, r.marks, r.n_marks, r.out.n, out->n);
-        if (r.out.n) ag_str_add_n(out, r.out.text, r.out.n);
-        else ag_str_add(out, "");
+        if (r.out.n)
+            ag_str_add_n(out, r.out.text, r.out.n);
+        else
+            ag_str_add(out, "");
     }
     ag_str_free(&r.out);
     ag_arena_free(&r.arena);

@@ -76,13 +76,15 @@ static ag_targs eval_args(ag_trun *r, const ag_tnode *e, const ag_tval *caller)
     }
     if (e->c) {
         ag_tval more = ag_trun_eval(r, e->c);
-        if (more.kind != AG_T_DICT) ag_trun_fail(r, "TypeError", "argument after ** must be a mapping, not %s", ag_tval_type(more));
+        if (more.kind != AG_T_DICT)
+            ag_trun_fail(r, "TypeError", "argument after ** must be a mapping, not %s", ag_tval_type(more));
         ag_tkeyword *all = ag_trun_alloc(r, n + more.dict->n, sizeof *all);
         if (n) memcpy(all, keyword, n * sizeof *all);
         for (size_t i = 0; i < more.dict->n; i++) {
             if (more.dict->at[i].key.kind != AG_T_STR) ag_trun_fail(r, "TypeError", "keywords must be strings");
             for (size_t j = 0; j < n; j++)
-                if (!ag_ttext_compare(all[j].name, more.dict->at[i].key.s)) ag_trun_fail(r, "TypeError", "got multiple values for a keyword argument");
+                if (!ag_ttext_compare(all[j].name, more.dict->at[i].key.s))
+                    ag_trun_fail(r, "TypeError", "got multiple values for a keyword argument");
             all[n + i] = (ag_tkeyword){more.dict->at[i].key.s, more.dict->at[i].value};
         }
         ag_trun_work(r, n * more.dict->n);
@@ -138,8 +140,10 @@ ag_tval ag_trun_eval_call(ag_trun *r, const ag_tnode *e, const ag_tval *caller)
 static ag_tval eval_filter(ag_trun *r, const ag_tnode *e)
 {
     ag_tval on;
-    if (e->a) on = ag_trun_eval(r, e->a);
-    else ag_tframe_get(r->frame, r->tree->name_block, &on);
+    if (e->a)
+        on = ag_trun_eval(r, e->a);
+    else
+        ag_tframe_get(r->frame, r->tree->name_block, &on);
     ag_targs args = eval_args(r, e, NULL);
     const ag_tfilter *filter = e->function;
     r->line = e->line;

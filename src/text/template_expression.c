@@ -156,7 +156,8 @@ static ag_tnode *parse_concat(ag_tparser *p)
     return n;
 }
 
-/* ---- postfix ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- postfix
+ * ------------------------------------------------------------------------------------------------------------------------ */
 static ag_tnode *parse_subscribed(ag_tparser *p)
 {
     uint32_t line = p->token->line;
@@ -232,8 +233,10 @@ static void parse_arguments(ag_tparser *p, ag_tnode *call)
             child = node_of(p, AG_TN_KEYWORD, name->line, ag_tparser_expression(p, true), NULL);
             child->text = name->text;
             for (uint32_t i = 0; i < call->more.n; i++)
-                if (call->more.at[i]->text.n == name->text.n && memcmp(call->more.at[i]->text.p, name->text.p, name->text.n) == 0)
-                    ag_tparser_fail(p, AG_E_FORMAT, name->line, "keyword argument repeated: %.*s", (int)name->text.n, name->text.p);
+                if (call->more.at[i]->text.n == name->text.n &&
+                    memcmp(call->more.at[i]->text.p, name->text.p, name->text.n) == 0)
+                    ag_tparser_fail(p, AG_E_FORMAT, name->line, "keyword argument repeated: %.*s", (int)name->text.n,
+                                    name->text.p);
             ag_tparser_add(p, &call->more, child);
         } else {
             good = !call->b && !call->c && !call->more.n;
@@ -256,9 +259,12 @@ static ag_tnode *parse_call(ag_tparser *p, ag_tnode *on)
 static ag_tnode *parse_postfix(ag_tparser *p, ag_tnode *on)
 {
     for (;;) {
-        if (at_kind(p, AG_TT_DOT) || at_kind(p, AG_TT_LBRACKET)) on = parse_subscript(p, on);
-        else if (at_kind(p, AG_TT_LPAREN)) on = parse_call(p, on);
-        else return on;
+        if (at_kind(p, AG_TT_DOT) || at_kind(p, AG_TT_LBRACKET))
+            on = parse_subscript(p, on);
+        else if (at_kind(p, AG_TT_LPAREN))
+            on = parse_call(p, on);
+        else
+            return on;
     }
 }
 
@@ -298,7 +304,8 @@ static ag_tnode *parse_test(ag_tparser *p, ag_tnode *on)
     if (kind == AG_TT_LPAREN) {
         parse_arguments(p, n);
     } else if (kind == AG_TT_NAME ? !ag_tparser_is(p, "else") && !ag_tparser_is(p, "or") && !ag_tparser_is(p, "and")
-                                  : kind == AG_TT_STRING || kind == AG_TT_INT || kind == AG_TT_FLOAT || kind == AG_TT_LBRACKET || kind == AG_TT_LBRACE) {
+                                  : kind == AG_TT_STRING || kind == AG_TT_INT || kind == AG_TT_FLOAT ||
+                                        kind == AG_TT_LBRACKET || kind == AG_TT_LBRACE) {
         if (ag_tparser_is(p, "is")) ag_tparser_fail(p, AG_E_FORMAT, line, "You cannot chain multiple tests with is");
         add_child(p, n, &n->body, parse_postfix(p, ag_tparser_primary(p, false)));
     }
@@ -309,10 +316,14 @@ static ag_tnode *parse_test(ag_tparser *p, ag_tnode *on)
 static ag_tnode *parse_filters(ag_tparser *p, ag_tnode *on)
 {
     for (;;) {
-        if (at_kind(p, AG_TT_PIPE)) on = ag_tparser_filter(p, on, false);
-        else if (ag_tparser_is(p, "is")) on = parse_test(p, on);
-        else if (at_kind(p, AG_TT_LPAREN)) on = parse_call(p, on);
-        else return on;
+        if (at_kind(p, AG_TT_PIPE))
+            on = ag_tparser_filter(p, on, false);
+        else if (ag_tparser_is(p, "is"))
+            on = parse_test(p, on);
+        else if (at_kind(p, AG_TT_LPAREN))
+            on = parse_call(p, on);
+        else
+            return on;
     }
 }
 
@@ -331,7 +342,8 @@ static ag_tnode *parse_unary(ag_tparser *p, bool with_filter)
     return with_filter ? parse_filters(p, n) : n;
 }
 
-/* ---- primary ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- primary
+ * ------------------------------------------------------------------------------------------------------------------------ */
 static ag_tnode *parse_name(ag_tparser *p, bool with_namespace)
 {
     const ag_ttoken *token = ag_tparser_next(p);
@@ -346,8 +358,10 @@ static ag_tnode *parse_name(ag_tparser *p, bool with_namespace)
         n->kind = AG_TN_NS_REF;
         n->text = ag_tparser_expect(p, AG_TT_NAME)->text;
     }
-    uint8_t special = n->name == p->tree->name_caller ? AG_TNF_CALLER : n->name == p->tree->name_varargs ? AG_TNF_VARARGS :
-                      n->name == p->tree->name_kwargs ? AG_TNF_KWARGS : 0;
+    uint8_t special = n->name == p->tree->name_caller    ? AG_TNF_CALLER
+                      : n->name == p->tree->name_varargs ? AG_TNF_VARARGS
+                      : n->name == p->tree->name_kwargs  ? AG_TNF_KWARGS
+                                                         : 0;
     if (special)
         for (uint32_t i = 0; i < p->n_macros; i++) p->macros[i]->flags |= special;
     return n;
@@ -422,8 +436,11 @@ ag_tnode *ag_tparser_tuple(ag_tparser *p, unsigned how, const char *end_name)
     for (;;) {
         if (first) ag_tparser_expect(p, AG_TT_COMMA);
         ag_ttoken_kind kind = p->token->kind;
-        if (kind == AG_TT_PRINT_END || kind == AG_TT_BLOCK_END || kind == AG_TT_RPAREN || (end_name && ag_tparser_is(p, end_name))) break;
-        ag_tnode *item = how & AG_TUPLE_SIMPLE ? ag_tparser_primary(p, how & AG_TUPLE_NAMESPACE) : ag_tparser_expression(p, !(how & AG_TUPLE_NO_CHOICE));
+        if (kind == AG_TT_PRINT_END || kind == AG_TT_BLOCK_END || kind == AG_TT_RPAREN ||
+            (end_name && ag_tparser_is(p, end_name)))
+            break;
+        ag_tnode *item = how & AG_TUPLE_SIMPLE ? ag_tparser_primary(p, how & AG_TUPLE_NAMESPACE)
+                                               : ag_tparser_expression(p, !(how & AG_TUPLE_NO_CHOICE));
         bool comma = at_kind(p, AG_TT_COMMA);
         if (!first && !comma) return item;
         if (!tuple) tuple = ag_tparser_node(p, AG_TN_TUPLE, line);
@@ -432,6 +449,7 @@ ag_tnode *ag_tparser_tuple(ag_tparser *p, unsigned how, const char *end_name)
         if (!comma) break;
     }
     if (tuple) return tuple;
-    if (!(how & AG_TUPLE_PARENS)) ag_tparser_fail(p, AG_E_FORMAT, line, "Expected an expression, got %s", ag_ttoken_describe(p->token));
+    if (!(how & AG_TUPLE_PARENS))
+        ag_tparser_fail(p, AG_E_FORMAT, line, "Expected an expression, got %s", ag_ttoken_describe(p->token));
     return ag_tparser_node(p, AG_TN_TUPLE, line);
 }

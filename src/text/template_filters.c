@@ -21,10 +21,21 @@ static void no_args(ag_trun *r, const ag_targs *args, const char *name)
     if (args->n || args->n_keyword) ag_trun_fail(r, "TypeError", "the filter '%s' takes no arguments", name);
 }
 
-/* ---- texts ------------------------------------------------------------------------------------------------------------------------------------ */
-static ag_tval do_string(ag_trun *r, ag_tval v, const ag_targs *args) { return no_args(r, args, "string"), ag_tval_to_text(r, v); }
-static ag_tval do_upper(ag_trun *r, ag_tval v, const ag_targs *args) { return no_args(r, args, "upper"), same_mark(ag_text_upper(r, text_of(r, v)), v); }
-static ag_tval do_lower(ag_trun *r, ag_tval v, const ag_targs *args) { return no_args(r, args, "lower"), same_mark(ag_text_lower(r, text_of(r, v)), v); }
+/* ---- texts
+ * ------------------------------------------------------------------------------------------------------------------------------------
+ */
+static ag_tval do_string(ag_trun *r, ag_tval v, const ag_targs *args)
+{
+    return no_args(r, args, "string"), ag_tval_to_text(r, v);
+}
+static ag_tval do_upper(ag_trun *r, ag_tval v, const ag_targs *args)
+{
+    return no_args(r, args, "upper"), same_mark(ag_text_upper(r, text_of(r, v)), v);
+}
+static ag_tval do_lower(ag_trun *r, ag_tval v, const ag_targs *args)
+{
+    return no_args(r, args, "lower"), same_mark(ag_text_lower(r, text_of(r, v)), v);
+}
 static ag_tval do_capitalize(ag_trun *r, ag_tval v, const ag_targs *args)
 {
     return no_args(r, args, "capitalize"), same_mark(ag_text_capitalize(r, text_of(r, v)), v);
@@ -56,8 +67,10 @@ static ag_tval do_trim(ag_trun *r, ag_tval v, const ag_targs *args)
 {
     AG_ARGS(r, args, "trim", 0, a, "chars");
     ag_tval t = ag_tval_to_text(r, v);
-    if (!ag_tval_given(a[0]) || a[0].kind == AG_T_NONE) t.s = ag_ttext_strip(t.s, true, true);
-    else t.s = ag_text_strip_set(t.s, ag_targs_text(r, a[0], "strip"), true, true);
+    if (!ag_tval_given(a[0]) || a[0].kind == AG_T_NONE)
+        t.s = ag_ttext_strip(t.s, true, true);
+    else
+        t.s = ag_text_strip_set(t.s, ag_targs_text(r, a[0], "strip"), true, true);
     return t;
 }
 
@@ -89,8 +102,14 @@ static ag_tval escape(ag_trun *r, ag_tval v, bool again)
     return v;
 }
 
-static ag_tval do_escape(ag_trun *r, ag_tval v, const ag_targs *args) { return no_args(r, args, "escape"), escape(r, v, false); }
-static ag_tval do_forceescape(ag_trun *r, ag_tval v, const ag_targs *args) { return no_args(r, args, "forceescape"), escape(r, v, true); }
+static ag_tval do_escape(ag_trun *r, ag_tval v, const ag_targs *args)
+{
+    return no_args(r, args, "escape"), escape(r, v, false);
+}
+static ag_tval do_forceescape(ag_trun *r, ag_tval v, const ag_targs *args)
+{
+    return no_args(r, args, "forceescape"), escape(r, v, true);
+}
 
 static ag_tval do_indent(ag_trun *r, ag_tval v, const ag_targs *args)
 {
@@ -99,8 +118,10 @@ static ag_tval do_indent(ag_trun *r, ag_tval v, const ag_targs *args)
     if (v.kind == AG_T_LIST) ag_trun_fail(r, "AttributeError", "'list' object has no attribute 'splitlines'");
     if (v.kind != AG_T_STR) ag_trun_fail(r, "TypeError", "unsupported operand type(s) for +=: '%s' and 'str'", ag_tval_type(v));
     ag_ttext indent;
-    if (a[0].kind == AG_T_STR) indent = a[0].s;
-    else indent = ag_text_center(r, (ag_ttext){"", 0}, ag_targs_int(r, a[0], 4), ' ', 1).s;
+    if (a[0].kind == AG_T_STR)
+        indent = a[0].s;
+    else
+        indent = ag_text_center(r, (ag_ttext){"", 0}, ag_targs_int(r, a[0], 4), ' ', 1).s;
     bool blank = ag_tval_given(a[2]) && ag_tval_truth(a[2]);
     size_t start = r->out.n;
     ag_trun_put_text(r, v.s);
@@ -130,7 +151,8 @@ static ag_tval do_truncate(ag_trun *r, ag_tval v, const ag_targs *args)
     ag_ttext t = v.s, end = ag_tval_given(a[2]) ? ag_targs_text(r, a[2], "truncate") : (ag_ttext){"...", 3};
     int64_t length = ag_targs_int(r, a[0], 255), leeway = a[3].kind == AG_T_NONE ? 5 : ag_targs_int(r, a[3], 5);
     int64_t n_end = (int64_t)ag_ttext_count(r, end);
-    if (length < n_end || leeway < 0) ag_trun_fail(r, "AssertionError", "truncate expects a length of at least %lld", (long long)n_end);
+    if (length < n_end || leeway < 0)
+        ag_trun_fail(r, "AssertionError", "truncate expects a length of at least %lld", (long long)n_end);
     if ((ag_tint)ag_tval_length(r, v) <= (ag_tint)length + leeway) return v;
     if (v.kind != AG_T_STR) ag_trun_fail(r, "TypeError", "can only truncate a str, not %s", ag_tval_type(v));
     t.n = ag_ttext_offset(t, (size_t)(length - n_end));
@@ -167,7 +189,8 @@ static void wrap_line(ag_trun *r, ag_ttext line, int64_t width, bool breaks, ag_
     while (at < line.n) {
         size_t space = at, end;
         while (at < line.n && ag_code_point_is_space(ag_utf8_peek((const unsigned char *)line.p, at, &bytes))) at += bytes;
-        for (end = at; end < line.n && !ag_code_point_is_space(ag_utf8_peek((const unsigned char *)line.p, end, &bytes));) end += bytes;
+        for (end = at; end < line.n && !ag_code_point_is_space(ag_utf8_peek((const unsigned char *)line.p, end, &bytes));)
+            end += bytes;
         ag_ttext gap = {line.p + space, at - space}, word = {line.p + at, end - at};
         if (!word.n) return;
         int64_t n_gap = (int64_t)ag_ttext_count(r, gap), n_word = (int64_t)ag_ttext_count(r, word);
@@ -218,9 +241,12 @@ static void put_quoted(ag_trun *r, ag_ttext t, bool plus)
         char escape[4];
         bool plain = (c | 0x20u) - 'a' < 26u || c - (unsigned)'0' < 10u || (c && strchr("_.-~", c)) || (c == '/' && !plus);
         ag_trun_work(r, (i & 15) == 0);
-        if (plain) ag_trun_put(r, t.p + i, 1);
-        else if (c == ' ' && plus) ag_trun_put_word(r, "+");
-        else snprintf(escape, sizeof escape, "%%%02X", c), ag_trun_put_word(r, escape);
+        if (plain)
+            ag_trun_put(r, t.p + i, 1);
+        else if (c == ' ' && plus)
+            ag_trun_put_word(r, "+");
+        else
+            snprintf(escape, sizeof escape, "%%%02X", c), ag_trun_put_word(r, escape);
     }
 }
 
@@ -253,18 +279,24 @@ static ag_tval do_striptags(ag_trun *r, ag_tval v, const ag_targs *args)
 {
     static const struct {
         const char *name, *text;
-    } entities[] = {{"&amp;", "&"}, {"&lt;", "<"}, {"&gt;", ">"}, {"&quot;", "\""}, {"&#39;", "'"}, {"&#34;", "\""}, {"&apos;", "'"}, {"&nbsp;", "\u00a0"}};
+    } entities[] = {{"&amp;", "&"}, {"&lt;", "<"},   {"&gt;", ">"},   {"&quot;", "\""},
+                    {"&#39;", "'"}, {"&#34;", "\""}, {"&apos;", "'"}, {"&nbsp;", "\u00a0"}};
     no_args(r, args, "striptags");
     ag_ttext t = text_of(r, v);
     size_t start = r->out.n;
     for (size_t at = 0; at < t.n; at++) {
         const char *end = NULL;
-        if (t.n - at >= 4 && memcmp(t.p + at, "<!--", 4) == 0) end = memmem(t.p + at, t.n - at, "-->", 3), end = end ? end + 2 : NULL;
-        else if (t.p[at] == '<') end = memchr(t.p + at, '>', t.n - at);
+        if (t.n - at >= 4 && memcmp(t.p + at, "<!--", 4) == 0)
+            end = memmem(t.p + at, t.n - at, "-->", 3), end = end ? end + 2 : NULL;
+        else if (t.p[at] == '<')
+            end = memchr(t.p + at, '>', t.n - at);
         ag_trun_work(r, 1);
-        if (end) at = (size_t)(end - t.p);
-        else if (t.p[at] == '<') return ag_trun_put(r, t.p + at, t.n - at), ag_trun_cut(r, start);
-        else ag_trun_put(r, t.p + at, 1);
+        if (end)
+            at = (size_t)(end - t.p);
+        else if (t.p[at] == '<')
+            return ag_trun_put(r, t.p + at, t.n - at), ag_trun_cut(r, start);
+        else
+            ag_trun_put(r, t.p + at, 1);
     }
     ag_tval plain = ag_trun_cut(r, start);
     bool changes;
@@ -291,7 +323,8 @@ static ag_tval do_striptags(ag_trun *r, ag_tval v, const ag_targs *args)
 static ag_tval do_format(ag_trun *r, ag_tval v, const ag_targs *args)
 {
     ag_tval t = ag_tval_to_text(r, v);
-    if (args->n && args->n_keyword) ag_trun_fail(r, "FilterArgumentError", "can't handle positional and keyword arguments at the same time");
+    if (args->n && args->n_keyword)
+        ag_trun_fail(r, "FilterArgumentError", "can't handle positional and keyword arguments at the same time");
     if (!args->n_keyword) return ag_text_percent(r, t, ag_tval_list(r, AG_T_TUPLE, args->at, args->n));
     ag_tdict *d = ag_tdict_new(r);
     for (size_t i = 0; i < args->n_keyword; i++)
@@ -299,7 +332,9 @@ static ag_tval do_format(ag_trun *r, ag_tval v, const ag_targs *args)
     return ag_text_percent(r, t, ag_tval_dict(d));
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- numbers
+ * ------------------------------------------------------------------------------------------------------------------------------------
+ */
 static ag_tval do_abs(ag_trun *r, ag_tval v, const ag_targs *args)
 {
     no_args(r, args, "abs");
@@ -327,7 +362,8 @@ static ag_tval do_round(ag_trun *r, ag_tval v, const ag_targs *args)
     AG_ARGS(r, args, "round", 0, a, "precision", "method");
     int64_t digits = ag_targs_int(r, a[0], 0);
     bool common = !ag_tval_given(a[1]) || ag_tval_is_text(a[1], "common"), up = ag_tval_is_text(a[1], "ceil");
-    if (!common && !up && !ag_tval_is_text(a[1], "floor")) ag_trun_fail(r, "FilterArgumentError", "method must be common, ceil or floor");
+    if (!common && !up && !ag_tval_is_text(a[1], "floor"))
+        ag_trun_fail(r, "FilterArgumentError", "method must be common, ceil or floor");
     if (!ag_tval_is_number(v)) ag_trun_fail(r, "TypeError", "type %s doesn't define __round__ method", ag_tval_type(v));
     if (common && v.kind != AG_T_FLOAT && digits >= 0) return ag_tval_int(ag_tval_integer(v));
     if (common && v.kind != AG_T_FLOAT) return ag_tval_int((ag_tint)round_to((double)ag_tval_integer(v), digits));
@@ -345,7 +381,8 @@ static bool read_float(ag_ttext t, double *out)
     size_t n = 0;
     for (size_t i = 0; i < t.n && n < sizeof copy - 1; i++) {
         char c = t.p[i];
-        bool between = i > 0 && i + 1 < t.n && t.p[i - 1] - '0' >= 0 && t.p[i - 1] - '0' < 10 && t.p[i + 1] - '0' >= 0 && t.p[i + 1] - '0' < 10;
+        bool between = i > 0 && i + 1 < t.n && t.p[i - 1] - '0' >= 0 && t.p[i - 1] - '0' < 10 && t.p[i + 1] - '0' >= 0 &&
+                       t.p[i + 1] - '0' < 10;
         if (c == '_' && between) continue;
         if (!c || !strchr("0123456789+-.eEinfatyINFATY", c)) return false;
         copy[n++] = c;
@@ -375,7 +412,8 @@ static bool read_int(ag_trun *r, ag_ttext t, int64_t base, ag_tint *out)
         if (t.p[i] == '_' && digits && i + 1 < t.n) continue;
         if (digit >= base) return false;
         digits = true;
-        if (__builtin_mul_overflow(*out, (ag_tint)base, out) || __builtin_add_overflow(*out, (ag_tint)(negative ? -digit : digit), out))
+        if (__builtin_mul_overflow(*out, (ag_tint)base, out) ||
+            __builtin_add_overflow(*out, (ag_tint)(negative ? -digit : digit), out))
             ag_trun_fail(r, "OverflowError", "integers of more than 127 bits are not supported");
     }
     return digits;
@@ -418,13 +456,16 @@ static ag_tval do_float(ag_trun *r, ag_tval v, const ag_targs *args)
 static ag_tval do_filesizeformat(ag_trun *r, ag_tval v, const ag_targs *args)
 {
     AG_ARGS(r, args, "filesizeformat", 0, a, "binary");
-    static const char *const units[] = {"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"}, *const binary[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"};
+    static const char *const units[] = {"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"};
+    static const char *const binary[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"};
     bool twos = ag_tval_given(a[0]) && ag_tval_truth(a[0]);
     double base = twos ? 1024 : 1000, n, unit = base;
     char text[64];
     ag_tval_need_defined(r, v);
-    if (ag_tval_is_number(v)) n = ag_tval_double(v);
-    else if (v.kind != AG_T_STR || !read_float(v.s, &n)) ag_trun_fail(r, "ValueError", "could not convert to float");
+    if (ag_tval_is_number(v))
+        n = ag_tval_double(v);
+    else if (v.kind != AG_T_STR || !read_float(v.s, &n))
+        ag_trun_fail(r, "ValueError", "could not convert to float");
     if (!isfinite(n)) ag_trun_fail(r, "ValueError", "a size must be finite");
     size_t at = r->out.n, i = 0;
     if (n == 1) {
@@ -441,7 +482,9 @@ static ag_tval do_filesizeformat(ag_trun *r, ag_tval v, const ag_targs *args)
     return ag_trun_cut(r, at);
 }
 
-/* ---- any value ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- any value
+ * ------------------------------------------------------------------------------------------------------------------------------------
+ */
 static ag_tval do_default(ag_trun *r, ag_tval v, const ag_targs *args)
 {
     AG_ARGS(r, args, "default", 0, a, "default_value", "boolean");
@@ -455,8 +498,12 @@ static ag_tval do_attr(ag_trun *r, ag_tval v, const ag_targs *args)
     return ag_tval_only_attr(r, v, text_of(r, a[0]));
 }
 
-#define REFUSED(name) \
-    static ag_tval refuse_##name(ag_trun *r, ag_tval v, const ag_targs *args) { (void)v, (void)args; ag_trun_refuse(r, "the filter", #name); }
+#define REFUSED(name)                                                                                                          \
+    static ag_tval refuse_##name(ag_trun *r, ag_tval v, const ag_targs *args)                                                  \
+    {                                                                                                                          \
+        (void)v, (void)args;                                                                                                   \
+        ag_trun_refuse(r, "the filter", #name);                                                                                \
+    }
 REFUSED(pprint)
 REFUSED(random)
 REFUSED(urlize)
@@ -465,17 +512,59 @@ REFUSED(xmlattr)
 const ag_tfilter *ag_tfilter_find(ag_ttext name)
 {
     static const ag_tfilter filters[] = {
-        {"tojson", ag_filter_tojson}, {"length", ag_filter_length}, {"count", ag_filter_length}, {"trim", do_trim}, {"string", do_string},
-        {"join", ag_filter_join}, {"default", do_default}, {"d", do_default}, {"items", ag_filter_items}, {"list", ag_filter_list},
-        {"selectattr", ag_filter_selectattr}, {"rejectattr", ag_filter_rejectattr}, {"select", ag_filter_select}, {"reject", ag_filter_reject},
-        {"map", ag_filter_map}, {"safe", do_safe}, {"lower", do_lower}, {"upper", do_upper}, {"title", do_title}, {"capitalize", do_capitalize},
-        {"replace", do_replace}, {"indent", do_indent}, {"int", do_int}, {"float", do_float}, {"round", do_round}, {"abs", do_abs},
-        {"dictsort", ag_filter_dictsort}, {"sort", ag_filter_sort}, {"unique", ag_filter_unique}, {"min", ag_filter_min}, {"max", ag_filter_max},
-        {"sum", ag_filter_sum}, {"first", ag_filter_first}, {"last", ag_filter_last}, {"reverse", ag_filter_reverse},
-        {"groupby", ag_filter_groupby}, {"batch", ag_filter_batch}, {"slice", ag_filter_slice}, {"escape", do_escape}, {"e", do_escape},
-        {"forceescape", do_forceescape}, {"striptags", do_striptags}, {"urlencode", do_urlencode}, {"wordcount", do_wordcount},
-        {"truncate", do_truncate}, {"center", do_center}, {"wordwrap", do_wordwrap}, {"format", do_format}, {"attr", do_attr},
-        {"filesizeformat", do_filesizeformat}, {"pprint", refuse_pprint}, {"random", refuse_random}, {"urlize", refuse_urlize},
+        {"tojson", ag_filter_tojson},
+        {"length", ag_filter_length},
+        {"count", ag_filter_length},
+        {"trim", do_trim},
+        {"string", do_string},
+        {"join", ag_filter_join},
+        {"default", do_default},
+        {"d", do_default},
+        {"items", ag_filter_items},
+        {"list", ag_filter_list},
+        {"selectattr", ag_filter_selectattr},
+        {"rejectattr", ag_filter_rejectattr},
+        {"select", ag_filter_select},
+        {"reject", ag_filter_reject},
+        {"map", ag_filter_map},
+        {"safe", do_safe},
+        {"lower", do_lower},
+        {"upper", do_upper},
+        {"title", do_title},
+        {"capitalize", do_capitalize},
+        {"replace", do_replace},
+        {"indent", do_indent},
+        {"int", do_int},
+        {"float", do_float},
+        {"round", do_round},
+        {"abs", do_abs},
+        {"dictsort", ag_filter_dictsort},
+        {"sort", ag_filter_sort},
+        {"unique", ag_filter_unique},
+        {"min", ag_filter_min},
+        {"max", ag_filter_max},
+        {"sum", ag_filter_sum},
+        {"first", ag_filter_first},
+        {"last", ag_filter_last},
+        {"reverse", ag_filter_reverse},
+        {"groupby", ag_filter_groupby},
+        {"batch", ag_filter_batch},
+        {"slice", ag_filter_slice},
+        {"escape", do_escape},
+        {"e", do_escape},
+        {"forceescape", do_forceescape},
+        {"striptags", do_striptags},
+        {"urlencode", do_urlencode},
+        {"wordcount", do_wordcount},
+        {"truncate", do_truncate},
+        {"center", do_center},
+        {"wordwrap", do_wordwrap},
+        {"format", do_format},
+        {"attr", do_attr},
+        {"filesizeformat", do_filesizeformat},
+        {"pprint", refuse_pprint},
+        {"random", refuse_random},
+        {"urlize", refuse_urlize},
         {"xmlattr", refuse_xmlattr},
     };
     for (size_t i = 0; i < sizeof filters / sizeof *filters; i++)

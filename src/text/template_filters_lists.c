@@ -1,10 +1,11 @@
-/* Filters on sequences. Those that jinja2 writes as generators are read lazily here too: an error in them is one only where they are
- * read, and they are read once. */
+/* Filters on sequences. Those that jinja2 writes as generators are read lazily here too: an error in them is one only where
+ * they are read, and they are read once. */
 #include "text/template_filters.h"
 
 #include <string.h>
 
-static ag_tval lazy(ag_trun *r, ag_tval on, const ag_targs *args, ag_tlist (*make)(ag_trun *r, ag_tval source, const ag_targs *args))
+static ag_tval lazy(ag_trun *r, ag_tval on, const ag_targs *args,
+                    ag_tlist (*make)(ag_trun *r, ag_tval source, const ag_targs *args))
 {
     ag_tlazy *l = ag_trun_alloc(r, 1, sizeof *l);
     *l = (ag_tlazy){.make = make, .source = on, .args = *args};
@@ -27,7 +28,9 @@ static ag_tlist attributes(ag_trun *r, ag_tval v, ag_tval attribute)
     return (ag_tlist){at, items.n};
 }
 
-/* ---- plain ones ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- plain ones
+ * ------------------------------------------------------------------------------------------------------------------------------
+ */
 ag_tval ag_filter_length(ag_trun *r, ag_tval v, const ag_targs *args)
 {
     ag_targs_bind(r, args, "length", NULL, 0, 0, NULL);
@@ -137,7 +140,9 @@ static ag_tlist map_items(ag_trun *r, ag_tval v, const ag_targs *args)
     }
     if (!args->n) ag_trun_fail(r, "FilterArgumentError", "map requires a filter argument");
     const ag_tfilter *filter = args->at[0].kind == AG_T_STR ? ag_tfilter_find(args->at[0].s) : NULL;
-    if (!filter) ag_trun_fail(r, "TemplateRuntimeError", "No filter named '%.*s'.", args->at[0].kind == AG_T_STR ? (int)args->at[0].s.n : 0, args->at[0].s.p);
+    if (!filter)
+        ag_trun_fail(r, "TemplateRuntimeError", "No filter named '%.*s'.",
+                     args->at[0].kind == AG_T_STR ? (int)args->at[0].s.n : 0, args->at[0].s.p);
     ag_targs rest = {args->at + 1, args->n - 1, args->keyword, args->n_keyword};
     for (size_t i = 0; i < items.n; i++) {
         ag_trun_enter(r);
@@ -161,7 +166,9 @@ static ag_tlist choose(ag_trun *r, ag_tval v, const ag_targs *args, bool by_attr
     if (args->n > used) {
         ag_tval name = args->at[used++];
         test = name.kind == AG_T_STR ? ag_ttest_find(name.s) : NULL;
-        if (!test) ag_trun_fail(r, "TemplateRuntimeError", "No test named '%.*s'.", name.kind == AG_T_STR ? (int)name.s.n : 0, name.s.p);
+        if (!test)
+            ag_trun_fail(r, "TemplateRuntimeError", "No test named '%.*s'.", name.kind == AG_T_STR ? (int)name.s.n : 0,
+                         name.s.p);
         rest = (ag_targs){args->at + used, args->n - used, args->keyword, args->n_keyword};
     }
     for (size_t i = 0; i < items.n; i++) {
@@ -182,7 +189,9 @@ ag_tval ag_filter_reject(ag_trun *r, ag_tval v, const ag_targs *args) { return l
 ag_tval ag_filter_selectattr(ag_trun *r, ag_tval v, const ag_targs *args) { return lazy(r, v, args, selected_by); }
 ag_tval ag_filter_rejectattr(ag_trun *r, ag_tval v, const ag_targs *args) { return lazy(r, v, args, rejected_by); }
 
-/* ---- order ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- order
+ * ------------------------------------------------------------------------------------------------------------------------------------
+ */
 typedef struct {
     ag_tval key, item;
 } keyed;
@@ -193,12 +202,14 @@ static keyed *sort_keyed(ag_trun *r, keyed *from, size_t n, bool backward)
     keyed *to = ag_trun_alloc(r, n, sizeof *to);
     for (size_t width = 1; width < n; width *= 2) {
         for (size_t start = 0; start < n; start += 2 * width) {
-            size_t a = start, middle = start + width < n ? start + width : n, b = middle, end = middle + width < n ? middle + width : n;
+            size_t a = start, middle = start + width < n ? start + width : n, b = middle,
+                   end = middle + width < n ? middle + width : n;
             for (size_t i = start; i < end; i++) {
                 bool left = a < middle;
                 if (left && b < end) {
                     ag_trun_work(r, 1);
-                    left = backward ? ag_tval_compare(r, from[a].key, from[b].key, "<") != -1 : ag_tval_compare(r, from[b].key, from[a].key, "<") != -1;
+                    left = backward ? ag_tval_compare(r, from[a].key, from[b].key, "<") != -1
+                                    : ag_tval_compare(r, from[b].key, from[a].key, "<") != -1;
                 }
                 to[i] = left ? from[a++] : from[b++];
             }
@@ -241,7 +252,8 @@ static ag_tval key_part(ag_trun *r, ag_tval item, ag_tval attribute, bool with_c
     return with_case ? v : fold_case(r, v);
 }
 
-/* What sort(attribute='a,b') compares: a list of its parts, a single one too, so that undefined ones are equal instead of an error. */
+/* What sort(attribute='a,b') compares: a list of its parts, a single one too, so that undefined ones are equal instead of an
+ * error. */
 static ag_tval sort_key(ag_trun *r, ag_tval item, ag_tval attribute, bool with_case)
 {
     ag_tgrow parts = {0};
@@ -281,7 +293,9 @@ static ag_tval extreme(ag_trun *r, ag_tval v, const ag_targs *args, bool largest
         ag_tval key = is_missing(a[1]) ? items.at[i] : ag_tval_path(r, items.at[i], a[1], (ag_tval){.kind = AG_T_ABSENT});
         k[i].key = is_true(a[0]) ? key : fold_case(r, key);
         if (i == 0) continue;
-        if (largest ? ag_tval_compare(r, k[i].key, k[best].key, ">") == 1 : ag_tval_compare(r, k[i].key, k[best].key, "<") == -1) best = i;
+        if (largest ? ag_tval_compare(r, k[i].key, k[best].key, ">") == 1
+                    : ag_tval_compare(r, k[i].key, k[best].key, "<") == -1)
+            best = i;
     }
     return items.at[best];
 }
@@ -307,7 +321,9 @@ static ag_tlist unique_items(ag_trun *r, ag_tval v, const ag_targs *args)
 
 ag_tval ag_filter_unique(ag_trun *r, ag_tval v, const ag_targs *args) { return lazy(r, v, args, unique_items); }
 
-/* ---- groups ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- groups
+ * ------------------------------------------------------------------------------------------------------------------------------------
+ */
 ag_tval ag_filter_groupby(ag_trun *r, ag_tval v, const ag_targs *args)
 {
     AG_ARGS(r, args, "groupby", 1, a, "attribute", "default", "case_sensitive");
@@ -326,7 +342,8 @@ ag_tval ag_filter_groupby(ag_trun *r, ag_tval v, const ag_targs *args)
         size_t first = i;
         for (; i < items.n && ag_tval_equal(r, k[i].key, k[first].key); i++) ag_tgrow_add(r, &group, k[i].item);
         if (i == first) ag_tgrow_add(r, &group, k[i++].item); /* a NaN is not even itself */
-        ag_tval named = ag_tval_pair(r, ag_tval_path(r, k[first].item, a[0], missing), ag_tval_list(r, AG_T_LIST, group.at, group.n));
+        ag_tval named =
+            ag_tval_pair(r, ag_tval_path(r, k[first].item, a[0], missing), ag_tval_list(r, AG_T_LIST, group.at, group.n));
         named.flags = AG_TF_GROUP;
         ag_tgrow_add(r, &groups, named);
     }

@@ -78,7 +78,8 @@ static void put_float_value(ag_trun *r, const spec *s, double f)
     if (s->precision > MAX_PRECISION) ag_trun_refuse(r, "a precision of that many digits in", "a format");
     int precision = s->precision < 0 ? 6 : (int)s->precision;
     if (!isfinite(size)) {
-        snprintf(body, sizeof body, "%s", isnan(size) ? (isupper((unsigned char)type) ? "NAN" : "nan") : isupper((unsigned char)type) ? "INF" : "inf");
+        bool upper = isupper((unsigned char)type);
+        snprintf(body, sizeof body, "%s", isnan(size) ? (upper ? "NAN" : "nan") : upper ? "INF" : "inf");
     } else if (type == 'r') {
         size_t at = r->out.n;
         ag_tval_repr(r, ag_tval_float(size));
@@ -99,7 +100,8 @@ static void put_int_value(ag_trun *r, const spec *s, ag_tint i)
         put_float_value(r, s, (double)i);
         return;
     }
-    if (s->type && !strchr("dnboxX", s->type)) ag_trun_fail(r, "ValueError", "Unknown format code '%c' for object of type 'int'", s->type);
+    if (s->type && !strchr("dnboxX", s->type))
+        ag_trun_fail(r, "ValueError", "Unknown format code '%c' for object of type 'int'", s->type);
     unsigned base = s->type == 'b' ? 2 : s->type == 'o' ? 8 : s->type == 'x' || s->type == 'X' ? 16 : 10;
     char digits[160];
     size_t at = r->out.n;
@@ -121,7 +123,9 @@ void ag_trun_put_fixed(ag_trun *r, double f, int digits)
     put_float_value(r, &s, f);
 }
 
-/* ---- "%…" % values ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- "%…" % values
+ * ------------------------------------------------------------------------------------------------------------------------------
+ */
 typedef struct {
     ag_trun *r;
     ag_ttext format;
@@ -178,8 +182,10 @@ static ag_tval as_text(percent *p, ag_tval v, char type)
 {
     ag_trun *r = p->r;
     size_t at = r->out.n;
-    if (type == 'r') ag_tval_repr(r, v);
-    else ag_tval_print(r, v);
+    if (type == 'r')
+        ag_tval_repr(r, v);
+    else
+        ag_tval_print(r, v);
     ag_tval t = ag_trun_cut(r, at);
     if (!p->escapes || (v.kind == AG_T_STR && v.flags & AG_TF_SAFE)) return t;
     at = r->out.n;
@@ -205,7 +211,8 @@ static void put_percent_value(percent *p, spec *s, ag_tval v)
     case 'X':
         ag_tval_need_defined(r, v);
         if (type == 'd' && v.kind == AG_T_FLOAT && fabs(v.f) < 0x1p126) v = ag_tval_int((ag_tint)v.f);
-        if (!ag_tval_is_integral(v)) ag_trun_fail(r, "TypeError", "%%%c format: a real number is required, not %s", type, ag_tval_type(v));
+        if (!ag_tval_is_integral(v))
+            ag_trun_fail(r, "TypeError", "%%%c format: a real number is required, not %s", type, ag_tval_type(v));
         put_int_value(r, s, ag_tval_integer(v));
         return;
     case 'e':
@@ -253,10 +260,14 @@ static void put_directive(percent *p)
     while (look(p) == 'h' || look(p) == 'l' || look(p) == 'L') p->at++;
     if (p->at >= p->format.n) ag_trun_fail(p->r, "ValueError", "incomplete format");
     s.type = p->format.p[p->at++];
-    if (s.align == '<') s.fill = ' ';
-    else if (s.fill == '0') s.align = '=';
-    if (s.type == '%') ag_trun_put_word(p->r, "%");
-    else put_percent_value(p, &s, ag_tval_given(v) ? v : next_value(p));
+    if (s.align == '<')
+        s.fill = ' ';
+    else if (s.fill == '0')
+        s.align = '=';
+    if (s.type == '%')
+        ag_trun_put_word(p->r, "%");
+    else
+        put_percent_value(p, &s, ag_tval_given(v) ? v : next_value(p));
 }
 
 ag_tval ag_text_percent(ag_trun *r, ag_tval format, ag_tval values)
@@ -273,14 +284,17 @@ ag_tval ag_text_percent(ag_trun *r, ag_tval format, ag_tval values)
         put_directive(&p);
     }
     size_t n = values.kind == AG_T_TUPLE ? values.list->n : 1;
-    bool may_be_left = values.kind == AG_T_DICT || values.kind == AG_T_LIST || values.kind == AG_T_RANGE || values.kind == AG_T_UNDEFINED; /* Python counts nothing with items */
+    /* Python does not count what has items. */
+    bool may_be_left =
+        values.kind == AG_T_DICT || values.kind == AG_T_LIST || values.kind == AG_T_RANGE || values.kind == AG_T_UNDEFINED;
     if (p.next < n && !may_be_left) ag_trun_fail(r, "TypeError", "not all arguments converted during string formatting");
     ag_tval text = ag_trun_cut(r, at);
     text.flags = format.flags;
     return text;
 }
 
-/* ---- "{…}".format(values) -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- "{…}".format(values)
+ * -------------------------------------------------------------------------------------------------------------------------- */
 typedef struct {
     ag_trun *r;
     const ag_targs *args;
@@ -307,14 +321,17 @@ static void read_spec(ag_trun *r, ag_ttext t, spec *s)
         if (!s->align) s->align = '=', s->fill = '0';
         at++;
     }
-    for (; at < t.n && isdigit((unsigned char)t.p[at]) && s->width < INT32_MAX; at++) s->width = s->width * 10 + (t.p[at] - '0');
+    for (; at < t.n && isdigit((unsigned char)t.p[at]) && s->width < INT32_MAX; at++)
+        s->width = s->width * 10 + (t.p[at] - '0');
     if (at < t.n && (t.p[at] == ',' || t.p[at] == '_')) s->group = t.p[at++];
     if (at < t.n && t.p[at] == '.') {
         s->precision = 0;
-        for (at++; at < t.n && isdigit((unsigned char)t.p[at]) && s->precision < INT32_MAX; at++) s->precision = s->precision * 10 + (t.p[at] - '0');
+        for (at++; at < t.n && isdigit((unsigned char)t.p[at]) && s->precision < INT32_MAX; at++)
+            s->precision = s->precision * 10 + (t.p[at] - '0');
     }
     if (at < t.n) s->type = t.p[at++];
-    if (at != t.n || (s->type && !isalpha((unsigned char)s->type) && s->type != '%')) ag_trun_fail(r, "ValueError", "Invalid format specifier");
+    if (at != t.n || (s->type && !isalpha((unsigned char)s->type) && s->type != '%'))
+        ag_trun_fail(r, "ValueError", "Invalid format specifier");
 }
 
 static void put_formatted(formatter *f, ag_tval v, ag_ttext spec_text)
@@ -334,7 +351,8 @@ static void put_formatted(formatter *f, ag_tval v, ag_ttext spec_text)
     } else if (ag_tval_is_integral(v)) {
         put_int_value(r, &s, ag_tval_integer(v));
     } else if (v.kind == AG_T_FLOAT) {
-        if (s.type && !strchr("eEfFgGn%", s.type)) ag_trun_fail(r, "ValueError", "Unknown format code '%c' for object of type 'float'", s.type);
+        if (s.type && !strchr("eEfFgGn%", s.type))
+            ag_trun_fail(r, "ValueError", "Unknown format code '%c' for object of type 'float'", s.type);
         if (s.type == 'n') s.type = 'g';
         put_float_value(r, &s, v.f);
     } else {
@@ -362,10 +380,14 @@ static ag_tval first_value(formatter *f, ag_ttext name)
             if (ag_ttext_compare(f->args->keyword[i].name, name) == 0) return f->args->keyword[i].value;
         ag_trun_fail(r, "KeyError", "'%.*s'", (int)name.n, name.p);
     }
-    if (automatic ? f->next < 0 : f->counted) ag_trun_fail(r, "ValueError", "cannot switch between manual field specification and automatic field numbering");
-    if (automatic) number = f->next++, f->counted = true;
-    else f->next = -1;
-    if ((size_t)number >= f->args->n) ag_trun_fail(r, "IndexError", "Replacement index %lld out of range for positional args tuple", (long long)number);
+    if (automatic ? f->next < 0 : f->counted)
+        ag_trun_fail(r, "ValueError", "cannot switch between manual field specification and automatic field numbering");
+    if (automatic)
+        number = f->next++, f->counted = true;
+    else
+        f->next = -1;
+    if ((size_t)number >= f->args->n)
+        ag_trun_fail(r, "IndexError", "Replacement index %lld out of range for positional args tuple", (long long)number);
     return f->args->at[number];
 }
 
@@ -383,9 +405,12 @@ static ag_tval field_value(formatter *f, ag_ttext name)
         int64_t number;
         if (!part.n || (item && at == name.n)) ag_trun_fail(f->r, "ValueError", "Empty attribute in format string");
         if (item) at++;
-        if (item && at < name.n && name.p[at] != '.' && name.p[at] != '[') ag_trun_fail(f->r, "ValueError", "Only '.' or '[' may follow ']' in format field specifier");
-        if (!item) v = ag_tval_attr(f->r, v, part);
-        else v = ag_tval_item(f->r, v, read_number(part, &number) ? ag_tval_int(number) : ag_tval_text(part.p, part.n));
+        if (item && at < name.n && name.p[at] != '.' && name.p[at] != '[')
+            ag_trun_fail(f->r, "ValueError", "Only '.' or '[' may follow ']' in format field specifier");
+        if (!item)
+            v = ag_tval_attr(f->r, v, part);
+        else
+            v = ag_tval_item(f->r, v, read_number(part, &number) ? ag_tval_int(number) : ag_tval_text(part.p, part.n));
     }
     return v;
 }
@@ -406,8 +431,10 @@ static void put_field(formatter *f, ag_ttext field)
         char how = at + 1 < field.n ? field.p[at + 1] : 0;
         if (how != 's' && how != 'r') ag_trun_fail(r, "ValueError", "only the conversions !s and !r are supported");
         size_t start = r->out.n;
-        if (how == 'r') ag_tval_repr(r, v);
-        else ag_tval_print(r, v);
+        if (how == 'r')
+            ag_tval_repr(r, v);
+        else
+            ag_tval_print(r, v);
         v = ag_trun_cut(r, start);
         at += 2;
         if (at < field.n && field.p[at] != ':') ag_trun_fail(r, "ValueError", "expected ':' after conversion specifier");

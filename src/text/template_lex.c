@@ -8,7 +8,7 @@ typedef struct {
     const char *source; /* newlines are \n */
     size_t n, at;
     uint32_t line;
-    size_t line_at; /* where `line` was counted */
+    size_t line_at;     /* where `line` was counted */
     bool line_starting; /* the last tag took a newline with it, or nothing came before */
     ag_ttoken *token;
     size_t n_tokens, room;
@@ -60,8 +60,10 @@ static ag_status syntax_error(lexer *l, size_t at, const char *sentence)
     return ag_fail(l->err, AG_E_FORMAT, "%s: line %u: TemplateSyntaxError: %s", l->name, line_of(l, at), sentence);
 }
 
-/* ---- template data ---------------------------------------------------------------------------------------------------------------- */
-/* The text from `start` up to the tag at `end`, stripped as the tag's sign says. `prints` is for {{, which does not strip alone. */
+/* ---- template data
+ * ---------------------------------------------------------------------------------------------------------------- */
+/* The text from `start` up to the tag at `end`, stripped as the tag's sign says. `prints` is for {{, which does not strip
+ * alone. */
 static void add_data(lexer *l, size_t start, size_t end, char sign, bool prints)
 {
     ag_ttext text = {l->source + start, end - start};
@@ -70,7 +72,8 @@ static void add_data(lexer *l, size_t start, size_t end, char sign, bool prints)
     } else if (sign != '+' && !prints) {
         size_t from = text.n;
         while (from > 0 && text.p[from - 1] != '\n') from--;
-        if ((from > 0 || l->line_starting) && ag_ttext_strip((ag_ttext){text.p + from, text.n - from}, true, false).n == 0) text.n = from;
+        if ((from > 0 || l->line_starting) && ag_ttext_strip((ag_ttext){text.p + from, text.n - from}, true, false).n == 0)
+            text.n = from;
     }
     if (text.n) add(l, AG_TT_DATA, start)->text = text;
 }
@@ -132,7 +135,8 @@ static ag_status lex_comment(lexer *l, size_t begin)
     return syntax_error(l, begin, "Missing end of comment tag");
 }
 
-/* ---- inside tags ---------------------------------------------------------------------------------------------------------------- */
+/* ---- inside tags
+ * ---------------------------------------------------------------------------------------------------------------- */
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 /* Digits of a base with single underscores between them: where they end. */
@@ -142,8 +146,10 @@ static size_t digits_end(const lexer *l, size_t at, int base)
     for (; at < l->n; at++) {
         char c = l->source[at] | 0x20;
         int digit = is_digit(l->source[at]) ? l->source[at] - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : 99;
-        if (digit < base) end = at + 1;
-        else if (l->source[at] != '_' || end != at) break;
+        if (digit < base)
+            end = at + 1;
+        else if (l->source[at] != '_' || end != at)
+            break;
     }
     return end;
 }
@@ -160,14 +166,16 @@ static ag_status lex_integer(lexer *l)
     }
     end = digits_end(l, at, base);
     if (base == 10 && l->source[at] == '0')
-        for (end = at + 1; end < l->n && (l->source[end] == '0' || (l->source[end] == '_' && end + 1 < l->n && l->source[end + 1] == '0'));)
+        for (end = at + 1;
+             end < l->n && (l->source[end] == '0' || (l->source[end] == '_' && end + 1 < l->n && l->source[end + 1] == '0'));)
             end++;
     ag_tint value = 0;
     for (size_t i = at; i < end; i++) {
         if (l->source[i] == '_') continue;
         int digit = is_digit(l->source[i]) ? l->source[i] - '0' : (l->source[i] | 0x20) - 'a' + 10;
         if (__builtin_mul_overflow(value, (ag_tint)base, &value) || __builtin_add_overflow(value, (ag_tint)digit, &value))
-            return ag_fail(l->err, AG_E_UNSUPPORTED, "%s: line %u: an integer of more than 127 bits is not supported", l->name, line_of(l, at));
+            return ag_fail(l->err, AG_E_UNSUPPORTED, "%s: line %u: an integer of more than 127 bits is not supported", l->name,
+                           line_of(l, at));
     }
     add(l, AG_TT_INT, l->at)->value = ag_tval_int(value);
     l->at = end;
@@ -212,7 +220,9 @@ static bool lex_name(lexer *l)
     while (at < l->n) {
         size_t next = at;
         uint32_t c = ag_utf8_next(l->source, l->n, &next);
-        if (!is_letter(c) && (at == l->at || !(c < 0x80 ? is_digit((char)c) : ag_kind_in(ag_unicode_kinds()[c], AG_CAT_BIT(AG_CAT_ND))))) break;
+        if (!is_letter(c) &&
+            (at == l->at || !(c < 0x80 ? is_digit((char)c) : ag_kind_in(ag_unicode_kinds()[c], AG_CAT_BIT(AG_CAT_ND)))))
+            break;
         at = next;
     }
     if (at == l->at) return false;
@@ -267,7 +277,8 @@ static ag_status lex_string(lexer *l)
             ag_str_add_char(&text, l->source[at++]);
         } else if (!unescape(&text, l->source, end, &at)) {
             ag_str_free(&text);
-            return syntax_error(l, l->at, "a string holds an escape that names no code point (\\N{…} and lone surrogates are not supported)");
+            return syntax_error(
+                l, l->at, "a string holds an escape that names no code point (\\N{…} and lone surrogates are not supported)");
         }
     }
     add(l, AG_TT_STRING, l->at)->text = (ag_ttext){ag_arena_strndup(l->arena, text.text ? text.text : "", text.n), text.n};
@@ -282,11 +293,12 @@ static ag_status lex_operator(lexer *l)
         char text[3];
         uint8_t kind;
     } operators[] = {
-        {"**", AG_TT_POW}, {"//", AG_TT_FLOORDIV}, {"==", AG_TT_EQ}, {"!=", AG_TT_NE}, {">=", AG_TT_GE}, {"<=", AG_TT_LE},
-        {"+", AG_TT_ADD}, {"-", AG_TT_SUB}, {"/", AG_TT_DIV}, {"*", AG_TT_MUL}, {"%", AG_TT_MOD}, {"~", AG_TT_TILDE},
-        {"[", AG_TT_LBRACKET}, {"]", AG_TT_RBRACKET}, {"(", AG_TT_LPAREN}, {")", AG_TT_RPAREN}, {"{", AG_TT_LBRACE}, {"}", AG_TT_RBRACE},
-        {">", AG_TT_GT}, {"<", AG_TT_LT}, {"=", AG_TT_ASSIGN}, {".", AG_TT_DOT}, {":", AG_TT_COLON}, {"|", AG_TT_PIPE},
-        {",", AG_TT_COMMA}, {";", AG_TT_SEMICOLON},
+        {"**", AG_TT_POW},      {"//", AG_TT_FLOORDIV}, {"==", AG_TT_EQ},      {"!=", AG_TT_NE},      {">=", AG_TT_GE},
+        {"<=", AG_TT_LE},       {"+", AG_TT_ADD},       {"-", AG_TT_SUB},      {"/", AG_TT_DIV},      {"*", AG_TT_MUL},
+        {"%", AG_TT_MOD},       {"~", AG_TT_TILDE},     {"[", AG_TT_LBRACKET}, {"]", AG_TT_RBRACKET}, {"(", AG_TT_LPAREN},
+        {")", AG_TT_RPAREN},    {"{", AG_TT_LBRACE},    {"}", AG_TT_RBRACE},   {">", AG_TT_GT},       {"<", AG_TT_LT},
+        {"=", AG_TT_ASSIGN},    {".", AG_TT_DOT},       {":", AG_TT_COLON},    {"|", AG_TT_PIPE},     {",", AG_TT_COMMA},
+        {";", AG_TT_SEMICOLON},
     };
     for (size_t i = 0; i < sizeof operators / sizeof *operators; i++) {
         if (!looks_at(l, l->at, operators[i].text)) continue;
@@ -295,7 +307,8 @@ static ag_status lex_operator(lexer *l)
             if (l->n_open == sizeof l->open) return syntax_error(l, l->at, "brackets nest too deep");
             l->open[l->n_open++] = c == '(' ? ')' : (char)(c + 2);
         } else if (c == ')' || c == ']' || c == '}') {
-            if (!l->n_open || l->open[--l->n_open] != c) return syntax_error(l, l->at, "a closing bracket that matches no opening one");
+            if (!l->n_open || l->open[--l->n_open] != c)
+                return syntax_error(l, l->at, "a closing bracket that matches no opening one");
         }
         add(l, operators[i].kind, l->at);
         l->at += strlen(operators[i].text);
@@ -303,8 +316,8 @@ static ag_status lex_operator(lexer *l)
     }
     size_t next = l->at;
     ag_utf8_next(l->source, l->n, &next);
-    return ag_fail(l->err, AG_E_FORMAT, "%s: line %u: TemplateSyntaxError: unexpected character '%.*s'", l->name, line_of(l, l->at),
-                   (int)(next - l->at), l->source + l->at);
+    return ag_fail(l->err, AG_E_FORMAT, "%s: line %u: TemplateSyntaxError: unexpected character '%.*s'", l->name,
+                   line_of(l, l->at), (int)(next - l->at), l->source + l->at);
 }
 
 /* From behind "{%" or "{{" to behind the closing tag. */
@@ -323,9 +336,12 @@ static ag_status lex_tag(lexer *l, bool prints)
         if (l->at >= l->n) return AG_OK; /* the parser misses the end */
         if (!l->n_open && tag_end(l, l->at, prints ? "}}" : "%}", !prints)) continue;
         char c = l->source[l->at];
-        if (is_digit(c)) AG_TRY(lex_number(l));
-        else if (c == '\'' || c == '"') AG_TRY(lex_string(l));
-        else if (!lex_name(l)) AG_TRY(lex_operator(l));
+        if (is_digit(c))
+            AG_TRY(lex_number(l));
+        else if (c == '\'' || c == '"')
+            AG_TRY(lex_string(l));
+        else if (!lex_name(l))
+            AG_TRY(lex_operator(l));
     }
 }
 
@@ -334,7 +350,8 @@ static ag_status lex(lexer *l)
     l->line_starting = true;
     while (l->at < l->n) {
         size_t at = l->at;
-        while (at < l->n && !(l->source[at] == '{' && at + 1 < l->n && strchr("%{#", l->source[at + 1]) && l->source[at + 1])) at++;
+        while (at < l->n && !(l->source[at] == '{' && at + 1 < l->n && strchr("%{#", l->source[at + 1]) && l->source[at + 1]))
+            at++;
         if (at == l->n) {
             add_data(l, l->at, at, '+', true);
             l->at = at;
@@ -358,13 +375,16 @@ static ag_status lex(lexer *l)
     return AG_OK;
 }
 
-ag_status ag_template_lex(ag_ttoken **out, size_t *n, const char *source, size_t n_source, ag_arena *arena, const char *name, ag_err *err)
+ag_status ag_template_lex(ag_ttoken **out, size_t *n, const char *source, size_t n_source, ag_arena *arena, const char *name,
+                          ag_err *err)
 {
     char *copy = ag_arena_alloc(arena, n_source + 1);
     size_t n_copy = 0;
     for (size_t i = 0; i < n_source; i++) {
-        if (source[i] != '\r') copy[n_copy++] = source[i];
-        else if (i + 1 == n_source || source[i + 1] != '\n') copy[n_copy++] = '\n';
+        if (source[i] != '\r')
+            copy[n_copy++] = source[i];
+        else if (i + 1 == n_source || source[i + 1] != '\n')
+            copy[n_copy++] = '\n';
     }
     if (n_copy && copy[n_copy - 1] == '\n') n_copy--;
     copy[n_copy] = 0;

@@ -22,8 +22,10 @@ static bool loop_member(ag_trun *r, const ag_tloop *loop, ag_ttext name, ag_tval
         if (ag_ttext_is(name, numbers[k])) return *out = ag_tval_int((ag_tint)values[k]), true;
     if (ag_ttext_is(name, "first")) return *out = ag_tval_bool(i == 0), true;
     if (ag_ttext_is(name, "last")) return *out = ag_tval_bool(i + 1 == n), true;
-    if (ag_ttext_is(name, "previtem")) return *out = i ? loop->items.at[i - 1] : ag_tval_undefined("there is no previous item", 25), true;
-    if (ag_ttext_is(name, "nextitem")) return *out = i + 1 < n ? loop->items.at[i + 1] : ag_tval_undefined("there is no next item", 21), true;
+    if (ag_ttext_is(name, "previtem"))
+        return *out = i ? loop->items.at[i - 1] : ag_tval_undefined("there is no previous item", 25), true;
+    if (ag_ttext_is(name, "nextitem"))
+        return *out = i + 1 < n ? loop->items.at[i + 1] : ag_tval_undefined("there is no next item", 21), true;
     (void)r;
     return false;
 }
@@ -96,9 +98,12 @@ static ag_tval nth(ag_trun *r, ag_tval v, ag_tint i, bool *found)
 {
     size_t n;
     *found = false;
-    if (v.kind == AG_T_STR) n = ag_ttext_count(r, v.s);
-    else if (v.kind == AG_T_LIST || v.kind == AG_T_TUPLE || v.kind == AG_T_RANGE) ag_tval_has_length(v, &n);
-    else return v;
+    if (v.kind == AG_T_STR)
+        n = ag_ttext_count(r, v.s);
+    else if (v.kind == AG_T_LIST || v.kind == AG_T_TUPLE || v.kind == AG_T_RANGE)
+        ag_tval_has_length(v, &n);
+    else
+        return v;
     if (i < 0) i += (ag_tint)n;
     if (i < 0 || i >= (ag_tint)n) return v;
     *found = true;
@@ -146,8 +151,10 @@ ag_tval ag_tval_item(ag_trun *r, ag_tval v, ag_tval key)
     if (key.kind == AG_T_STR && python_attr(r, v, key.s, &out)) return key.s.n && key.s.p[0] == '_' ? unsafe(v, key.s) : out;
     if (key.kind == AG_T_STR) return ag_tval_no_member(v, key.s);
     size_t at = r->out.n;
-    if (ag_tval_is_number(key)) ag_tval_print(r, key);
-    else ag_trun_put_word(r, "that key");
+    if (ag_tval_is_number(key))
+        ag_tval_print(r, key);
+    else
+        ag_trun_put_word(r, "that key");
     return ag_tval_no_member(v, ag_trun_cut(r, at).s);
 }
 

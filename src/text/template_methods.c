@@ -1,5 +1,5 @@
-/* Methods of Python's str, dict, list, tuple and numbers. Those of Python that nothing here does are known by name, so that they are
- * defined, as they are there, and refused when they are called. */
+/* Methods of Python's str, dict, list, tuple and numbers. Those of Python that nothing here does are known by name, so that
+ * they are defined, as they are there, and refused when they are called. */
 #define _GNU_SOURCE
 #include "text/template_run.h"
 #include "text/unicode_class.h"
@@ -7,16 +7,21 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- arguments ---------------------------------------------------------------------------------------------------------------------------- */
-void ag_targs_bind(ag_trun *r, const ag_targs *args, const char *function, const char *const *names, size_t n_names, size_t need, ag_tval *out)
+/* ---- arguments
+ * ----------------------------------------------------------------------------------------------------------------------------
+ */
+void ag_targs_bind(ag_trun *r, const ag_targs *args, const char *function, const char *const *names, size_t n_names,
+                   size_t need, ag_tval *out)
 {
-    if (args->n > n_names) ag_trun_fail(r, "TypeError", "%s() takes at most %zu arguments (%zu given)", function, n_names, args->n);
+    if (args->n > n_names)
+        ag_trun_fail(r, "TypeError", "%s() takes at most %zu arguments (%zu given)", function, n_names, args->n);
     for (size_t i = 0; i < n_names; i++) out[i] = i < args->n ? args->at[i] : (ag_tval){.kind = AG_T_ABSENT};
     for (size_t k = 0; k < args->n_keyword; k++) {
         size_t i = 0;
         ag_ttext name = args->keyword[k].name;
         while (i < n_names && !ag_ttext_is(name, names[i])) i++;
-        if (i == n_names) ag_trun_fail(r, "TypeError", "%s() got an unexpected keyword argument '%.*s'", function, (int)name.n, name.p);
+        if (i == n_names)
+            ag_trun_fail(r, "TypeError", "%s() got an unexpected keyword argument '%.*s'", function, (int)name.n, name.p);
         if (i < args->n) ag_trun_fail(r, "TypeError", "%s() got multiple values for argument '%s'", function, names[i]);
         out[i] = args->keyword[k].value;
     }
@@ -27,7 +32,8 @@ void ag_targs_bind(ag_trun *r, const ag_targs *args, const char *function, const
 int64_t ag_targs_int(ag_trun *r, ag_tval v, int64_t missing)
 {
     if (!ag_tval_given(v)) return missing;
-    if (!ag_tval_is_integral(v)) ag_trun_fail(r, "TypeError", "'%s' object cannot be interpreted as an integer", ag_tval_type(v));
+    if (!ag_tval_is_integral(v))
+        ag_trun_fail(r, "TypeError", "'%s' object cannot be interpreted as an integer", ag_tval_type(v));
     ag_tint i = ag_tval_integer(v);
     return i > INT64_MAX ? INT64_MAX : i < INT64_MIN ? INT64_MIN : (int64_t)i;
 }
@@ -49,7 +55,8 @@ static void bind_plain(ag_trun *r, const ag_targs *args, const char *function, s
 
 static ag_tval text_value(ag_ttext t) { return ag_tval_text(t.p, t.n); }
 
-/* ---- split and join ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- split and join
+ * ------------------------------------------------------------------------------------------------------------------------ */
 static size_t space_at(ag_ttext t, size_t at) /* its bytes, 0 for none */
 {
     size_t bytes;
@@ -62,8 +69,7 @@ static void split_space(ag_trun *r, ag_ttext t, int64_t most, ag_tgrow *out)
     for (size_t from = 0; from < t.n; most--) {
         size_t end = from, bytes;
         if (most == 0) {
-            ag_ttext rest = ag_ttext_strip((ag_ttext){t.p + from, t.n - from}, false, true);
-            ag_tgrow_add(r, out, text_value(rest));
+            ag_tgrow_add(r, out, ag_tval_text(t.p + from, t.n - from));
             return;
         }
         while (end < t.n && !space_at(t, end)) ag_utf8_peek((const unsigned char *)t.p, end, &bytes), end += bytes;
@@ -80,7 +86,7 @@ static void rsplit_space(ag_trun *r, ag_ttext t, int64_t most, ag_tgrow *out)
     for (; t.n; most--) {
         size_t from = t.n, bytes;
         if (most == 0) {
-            ag_tgrow_add(r, out, text_value(ag_ttext_strip(t, true, false)));
+            ag_tgrow_add(r, out, text_value(t));
             return;
         }
         while (from > 0 && !ag_code_point_is_space(ag_utf8_before((const unsigned char *)t.p, from, &bytes))) from -= bytes;
@@ -122,8 +128,10 @@ static ag_tval split(ag_trun *r, ag_tval self, const ag_targs *args, bool right)
     ag_tgrow out = {0};
     ag_trun_work(r, self.s.n / 16);
     if (!ag_tval_given(a[0]) || a[0].kind == AG_T_NONE) {
-        if (right) rsplit_space(r, self.s, most, &out);
-        else split_space(r, self.s, most, &out);
+        if (right)
+            rsplit_space(r, self.s, most, &out);
+        else
+            split_space(r, self.s, most, &out);
     } else {
         ag_ttext at = ag_targs_text(r, a[0], "split");
         if (!at.n) ag_trun_fail(r, "ValueError", "empty separator");
@@ -201,13 +209,15 @@ static ag_tval str_join(ag_trun *r, ag_tval self, const ag_targs *args)
     return ag_trun_cut(r, at);
 }
 
-/* ---- strip, find, replace -------------------------------------------------------------------------------------------------------------------- */
+/* ---- strip, find, replace
+ * -------------------------------------------------------------------------------------------------------------------- */
 static ag_tval strip(ag_trun *r, ag_tval self, const ag_targs *args, bool left, bool right)
 {
     ag_tval a;
     bind_plain(r, args, "strip", 0, 1, &a);
-    ag_ttext t = !ag_tval_given(a) || a.kind == AG_T_NONE ? ag_ttext_strip(self.s, left, right)
-                                                           : ag_text_strip_set(self.s, ag_targs_text(r, a, "strip"), left, right);
+    ag_ttext t = !ag_tval_given(a) || a.kind == AG_T_NONE
+                     ? ag_ttext_strip(self.s, left, right)
+                     : ag_text_strip_set(self.s, ag_targs_text(r, a, "strip"), left, right);
     self.s = t;
     return self;
 }
@@ -233,7 +243,8 @@ static ag_tval str_removesuffix(ag_trun *r, ag_tval self, const ag_targs *args) 
 static bool window(ag_trun *r, ag_ttext *t, ag_tval start, ag_tval stop, int64_t *skipped)
 {
     int64_t n = (int64_t)ag_ttext_count(r, *t);
-    int64_t from = start.kind == AG_T_NONE ? 0 : ag_targs_int(r, start, 0), to = stop.kind == AG_T_NONE ? n : ag_targs_int(r, stop, n);
+    int64_t from = start.kind == AG_T_NONE ? 0 : ag_targs_int(r, start, 0),
+            to = stop.kind == AG_T_NONE ? n : ag_targs_int(r, stop, n);
     if (from < 0) from = from + n < 0 ? 0 : from + n;
     if (to < 0) to = to + n < 0 ? 0 : to + n;
     if (to > n) to = n;
@@ -320,13 +331,21 @@ static ag_tval str_replace(ag_trun *r, ag_tval self, const ag_targs *args)
     return v;
 }
 
-/* ---- letters ---------------------------------------------------------------------------------------------------------------------------------- */
-static ag_tval str_upper(ag_trun *r, ag_tval self, const ag_targs *args) { return bind_plain(r, args, "upper", 0, 0, NULL), ag_text_upper(r, self.s); }
-static ag_tval str_lower(ag_trun *r, ag_tval self, const ag_targs *args) { return bind_plain(r, args, "lower", 0, 0, NULL), ag_text_lower(r, self.s); }
-static ag_tval str_title(ag_trun *r, ag_tval self, const ag_targs *args) { return bind_plain(r, args, "title", 0, 0, NULL), ag_text_title(r, self.s); }
-static ag_tval str_capitalize(ag_trun *r, ag_tval self, const ag_targs *args) { return bind_plain(r, args, "capitalize", 0, 0, NULL), ag_text_capitalize(r, self.s); }
-static ag_tval str_casefold(ag_trun *r, ag_tval self, const ag_targs *args) { return bind_plain(r, args, "casefold", 0, 0, NULL), ag_text_casefold(r, self.s); }
-static ag_tval str_swapcase(ag_trun *r, ag_tval self, const ag_targs *args) { return bind_plain(r, args, "swapcase", 0, 0, NULL), ag_text_swapcase(r, self.s); }
+/* ---- letters
+ * ----------------------------------------------------------------------------------------------------------------------------------
+ */
+#define CASE_METHOD(name)                                                                                                      \
+    static ag_tval str_##name(ag_trun *r, ag_tval self, const ag_targs *args)                                                  \
+    {                                                                                                                          \
+        bind_plain(r, args, #name, 0, 0, NULL);                                                                                \
+        return ag_text_##name(r, self.s);                                                                                      \
+    }
+CASE_METHOD(upper)
+CASE_METHOD(lower)
+CASE_METHOD(title)
+CASE_METHOD(capitalize)
+CASE_METHOD(casefold)
+CASE_METHOD(swapcase)
 
 /* True for a text that is not empty and whose code points all are in `cats`. */
 static ag_tval all_in(ag_trun *r, ag_tval self, const ag_targs *args, uint32_t cats)
@@ -334,21 +353,29 @@ static ag_tval all_in(ag_trun *r, ag_tval self, const ag_targs *args, uint32_t c
     bind_plain(r, args, "is…", 0, 0, NULL);
     ag_trun_work(r, self.s.n / 16);
     for (size_t at = 0, bytes; at < self.s.n; at += bytes)
-        if (!ag_kind_in(ag_unicode_kinds()[ag_utf8_peek((const unsigned char *)self.s.p, at, &bytes)], cats)) return ag_tval_bool(false);
+        if (!ag_kind_in(ag_unicode_kinds()[ag_utf8_peek((const unsigned char *)self.s.p, at, &bytes)], cats))
+            return ag_tval_bool(false);
     return ag_tval_bool(self.s.n > 0);
 }
 
 static ag_tval str_isalpha(ag_trun *r, ag_tval self, const ag_targs *args) { return all_in(r, self, args, AG_CATS_LETTER); }
-static ag_tval str_isdecimal(ag_trun *r, ag_tval self, const ag_targs *args) { return all_in(r, self, args, AG_CAT_BIT(AG_CAT_ND)); }
+static ag_tval str_isdecimal(ag_trun *r, ag_tval self, const ag_targs *args)
+{
+    return all_in(r, self, args, AG_CAT_BIT(AG_CAT_ND));
+}
 static ag_tval str_isnumeric(ag_trun *r, ag_tval self, const ag_targs *args) { return all_in(r, self, args, AG_CATS_NUMBER); }
-static ag_tval str_isalnum(ag_trun *r, ag_tval self, const ag_targs *args) { return all_in(r, self, args, AG_CATS_LETTER | AG_CATS_NUMBER); }
+static ag_tval str_isalnum(ag_trun *r, ag_tval self, const ag_targs *args)
+{
+    return all_in(r, self, args, AG_CATS_LETTER | AG_CATS_NUMBER);
+}
 
 static ag_tval str_isdigit(ag_trun *r, ag_tval self, const ag_targs *args)
 {
     bind_plain(r, args, "isdigit", 0, 0, NULL);
     for (size_t at = 0, bytes; at < self.s.n; at += bytes) {
         uint32_t c = ag_utf8_peek((const unsigned char *)self.s.p, at, &bytes);
-        bool superscript = c == 0xb2 || c == 0xb3 || c == 0xb9 || c == 0x2070 || (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089);
+        bool superscript =
+            c == 0xb2 || c == 0xb3 || c == 0xb9 || c == 0x2070 || (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089);
         if (!superscript && !ag_kind_in(ag_unicode_kinds()[c], AG_CAT_BIT(AG_CAT_ND))) return ag_tval_bool(false);
     }
     return ag_tval_bool(self.s.n > 0);
@@ -378,7 +405,9 @@ static ag_tval str_islower(ag_trun *r, ag_tval self, const ag_targs *args)
     return ag_tval_bool(ag_text_has_case(r, self.s, false));
 }
 
-/* ---- padding ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- padding
+ * ----------------------------------------------------------------------------------------------------------------------------------
+ */
 static ag_tval pad(ag_trun *r, ag_tval self, const ag_targs *args, int where)
 {
     ag_tval a[2];
@@ -413,7 +442,8 @@ static ag_tval str_zfill(ag_trun *r, ag_tval self, const ag_targs *args)
 
 static ag_tval str_format(ag_trun *r, ag_tval self, const ag_targs *args) { return ag_text_format(r, self.s, args); }
 
-/* ---- dicts, lists, numbers, loops ---------------------------------------------------------------------------------------------------------------- */
+/* ---- dicts, lists, numbers, loops
+ * ---------------------------------------------------------------------------------------------------------------- */
 static ag_tval dict_view(ag_trun *r, ag_tval self, const ag_targs *args, ag_tkind kind)
 {
     bind_plain(r, args, "items", 0, 0, NULL);
@@ -429,12 +459,16 @@ static ag_tval dict_get(ag_trun *r, ag_tval self, const ag_targs *args)
 {
     ag_tval a[2];
     bind_plain(r, args, "get", 1, 2, a);
-    if (a[0].kind == AG_T_LIST || a[0].kind == AG_T_DICT) ag_trun_fail(r, "TypeError", "unhashable type: '%s'", ag_tval_type(a[0]));
+    if (a[0].kind == AG_T_LIST || a[0].kind == AG_T_DICT)
+        ag_trun_fail(r, "TypeError", "unhashable type: '%s'", ag_tval_type(a[0]));
     const ag_tval *found = ag_tdict_find(r, self.dict, a[0]);
     return found ? *found : ag_tval_given(a[1]) ? a[1] : ag_tval_none();
 }
 
-static ag_tval any_copy(ag_trun *r, ag_tval self, const ag_targs *args) { return bind_plain(r, args, "copy", 0, 0, NULL), self; }
+static ag_tval any_copy(ag_trun *r, ag_tval self, const ag_targs *args)
+{
+    return bind_plain(r, args, "copy", 0, 0, NULL), self;
+}
 
 static ag_tval list_count(ag_trun *r, ag_tval self, const ag_targs *args)
 {
@@ -503,37 +537,85 @@ static ag_tval cycler_reset(ag_trun *r, ag_tval self, const ag_targs *args)
     return ag_tval_none();
 }
 
-/* ---- the tables ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the tables
+ * ----------------------------------------------------------------------------------------------------------------------------------
+ */
 typedef struct {
     const char *name;
     ag_tval (*call)(ag_trun *r, ag_tval self, const ag_targs *args);
     bool changes; /* its object: the sandbox does not give it out */
 } method;
 
-static const method str_methods[] = {
-    {"split", str_split, 0}, {"strip", str_strip, 0}, {"lstrip", str_lstrip, 0}, {"rstrip", str_rstrip, 0}, {"startswith", str_startswith, 0},
-    {"endswith", str_endswith, 0}, {"replace", str_replace, 0}, {"join", str_join, 0}, {"upper", str_upper, 0}, {"lower", str_lower, 0},
-    {"title", str_title, 0}, {"capitalize", str_capitalize, 0}, {"find", str_find, 0}, {"rfind", str_rfind, 0}, {"index", str_index, 0},
-    {"rindex", str_rindex, 0}, {"count", str_count, 0}, {"rsplit", str_rsplit, 0}, {"splitlines", str_splitlines, 0},
-    {"partition", str_partition, 0}, {"rpartition", str_rpartition, 0}, {"removeprefix", str_removeprefix, 0},
-    {"removesuffix", str_removesuffix, 0}, {"isalpha", str_isalpha, 0}, {"isdigit", str_isdigit, 0}, {"isdecimal", str_isdecimal, 0},
-    {"isnumeric", str_isnumeric, 0}, {"isalnum", str_isalnum, 0}, {"isspace", str_isspace, 0}, {"isascii", str_isascii, 0},
-    {"isupper", str_isupper, 0}, {"islower", str_islower, 0}, {"casefold", str_casefold, 0}, {"swapcase", str_swapcase, 0},
-    {"ljust", str_ljust, 0}, {"center", str_center, 0}, {"rjust", str_rjust, 0}, {"zfill", str_zfill, 0}, {"format", str_format, 0},
-    {"format_map", NULL, 0}, {"encode", NULL, 0}, {"expandtabs", NULL, 0}, {"isidentifier", NULL, 0}, {"isprintable", NULL, 0},
-    {"istitle", NULL, 0}, {"maketrans", NULL, 0}, {"translate", NULL, 0}, {NULL, NULL, 0}};
-static const method dict_methods[] = {
-    {"items", dict_items, 0}, {"get", dict_get, 0}, {"keys", dict_keys, 0}, {"values", dict_values, 0}, {"copy", any_copy, 0}, {"fromkeys", NULL, 0},
-    {"pop", NULL, 1}, {"update", NULL, 1}, {"clear", NULL, 1}, {"popitem", NULL, 1}, {"setdefault", NULL, 1}, {NULL, NULL, 0}};
-static const method list_methods[] = {
-    {"count", list_count, 0}, {"index", list_index, 0}, {"copy", any_copy, 0}, {"append", NULL, 1}, {"pop", NULL, 1}, {"insert", NULL, 1},
-    {"extend", NULL, 1}, {"clear", NULL, 1}, {"sort", NULL, 1}, {"reverse", NULL, 1}, {"remove", NULL, 1}, {NULL, NULL, 0}};
+static const method str_methods[] = {{"split", str_split, 0},
+                                     {"strip", str_strip, 0},
+                                     {"lstrip", str_lstrip, 0},
+                                     {"rstrip", str_rstrip, 0},
+                                     {"startswith", str_startswith, 0},
+                                     {"endswith", str_endswith, 0},
+                                     {"replace", str_replace, 0},
+                                     {"join", str_join, 0},
+                                     {"upper", str_upper, 0},
+                                     {"lower", str_lower, 0},
+                                     {"title", str_title, 0},
+                                     {"capitalize", str_capitalize, 0},
+                                     {"find", str_find, 0},
+                                     {"rfind", str_rfind, 0},
+                                     {"index", str_index, 0},
+                                     {"rindex", str_rindex, 0},
+                                     {"count", str_count, 0},
+                                     {"rsplit", str_rsplit, 0},
+                                     {"splitlines", str_splitlines, 0},
+                                     {"partition", str_partition, 0},
+                                     {"rpartition", str_rpartition, 0},
+                                     {"removeprefix", str_removeprefix, 0},
+                                     {"removesuffix", str_removesuffix, 0},
+                                     {"isalpha", str_isalpha, 0},
+                                     {"isdigit", str_isdigit, 0},
+                                     {"isdecimal", str_isdecimal, 0},
+                                     {"isnumeric", str_isnumeric, 0},
+                                     {"isalnum", str_isalnum, 0},
+                                     {"isspace", str_isspace, 0},
+                                     {"isascii", str_isascii, 0},
+                                     {"isupper", str_isupper, 0},
+                                     {"islower", str_islower, 0},
+                                     {"casefold", str_casefold, 0},
+                                     {"swapcase", str_swapcase, 0},
+                                     {"ljust", str_ljust, 0},
+                                     {"center", str_center, 0},
+                                     {"rjust", str_rjust, 0},
+                                     {"zfill", str_zfill, 0},
+                                     {"format", str_format, 0},
+                                     {"format_map", NULL, 0},
+                                     {"encode", NULL, 0},
+                                     {"expandtabs", NULL, 0},
+                                     {"isidentifier", NULL, 0},
+                                     {"isprintable", NULL, 0},
+                                     {"istitle", NULL, 0},
+                                     {"maketrans", NULL, 0},
+                                     {"translate", NULL, 0},
+                                     {NULL, NULL, 0}};
+static const method dict_methods[] = {{"items", dict_items, 0},   {"get", dict_get, 0},    {"keys", dict_keys, 0},
+                                      {"values", dict_values, 0}, {"copy", any_copy, 0},   {"fromkeys", NULL, 0},
+                                      {"pop", NULL, 1},           {"update", NULL, 1},     {"clear", NULL, 1},
+                                      {"popitem", NULL, 1},       {"setdefault", NULL, 1}, {NULL, NULL, 0}};
+static const method list_methods[] = {{"count", list_count, 0}, {"index", list_index, 0}, {"copy", any_copy, 0},
+                                      {"append", NULL, 1},      {"pop", NULL, 1},         {"insert", NULL, 1},
+                                      {"extend", NULL, 1},      {"clear", NULL, 1},       {"sort", NULL, 1},
+                                      {"reverse", NULL, 1},     {"remove", NULL, 1},      {NULL, NULL, 0}};
 static const method tuple_methods[] = {{"count", list_count, 0}, {"index", list_index, 0}, {NULL, NULL, 0}};
-static const method int_methods[] = {
-    {"bit_length", int_bit_length, 0}, {"conjugate", any_copy, 0}, {"as_integer_ratio", NULL, 0},
-    {"bit_count", NULL, 0}, {"to_bytes", NULL, 0}, {"from_bytes", NULL, 0}, {NULL, NULL, 0}};
-static const method float_methods[] = {
-    {"is_integer", float_is_integer, 0}, {"conjugate", any_copy, 0}, {"as_integer_ratio", NULL, 0}, {"hex", NULL, 0}, {"fromhex", NULL, 0}, {NULL, NULL, 0}};
+static const method int_methods[] = {{"bit_length", int_bit_length, 0},
+                                     {"conjugate", any_copy, 0},
+                                     {"as_integer_ratio", NULL, 0},
+                                     {"bit_count", NULL, 0},
+                                     {"to_bytes", NULL, 0},
+                                     {"from_bytes", NULL, 0},
+                                     {NULL, NULL, 0}};
+static const method float_methods[] = {{"is_integer", float_is_integer, 0},
+                                       {"conjugate", any_copy, 0},
+                                       {"as_integer_ratio", NULL, 0},
+                                       {"hex", NULL, 0},
+                                       {"fromhex", NULL, 0},
+                                       {NULL, NULL, 0}};
 static const method view_methods[] = {{"isdisjoint", NULL, 0}, {"mapping", NULL, 0}, {NULL, NULL, 0}};
 static const method loop_methods[] = {{"cycle", loop_cycle, 0}, {"changed", loop_changed, 0}, {NULL, NULL, 0}};
 static const method cycler_methods[] = {{"next", cycler_next, 0}, {"reset", cycler_reset, 0}, {NULL, NULL, 0}};
@@ -541,9 +623,10 @@ static const method cycler_methods[] = {{"next", cycler_next, 0}, {"reset", cycl
 const ag_tmethod *ag_tmethod_find(ag_trun *r, ag_tval self, ag_ttext name, bool *changes)
 {
     static const method *const tables[] = {
-        [AG_T_STR] = str_methods, [AG_T_DICT] = dict_methods, [AG_T_LIST] = list_methods, [AG_T_TUPLE] = tuple_methods, [AG_T_RANGE] = tuple_methods,
-        [AG_T_INT] = int_methods, [AG_T_BOOL] = int_methods, [AG_T_FLOAT] = float_methods, [AG_T_KEYS] = view_methods, [AG_T_VALUES] = view_methods,
-        [AG_T_ITEMS] = view_methods, [AG_T_LOOP] = loop_methods, [AG_T_CYCLER] = cycler_methods, [AG_T_ABSENT] = NULL};
+        [AG_T_STR] = str_methods,       [AG_T_DICT] = dict_methods,   [AG_T_LIST] = list_methods,  [AG_T_TUPLE] = tuple_methods,
+        [AG_T_RANGE] = tuple_methods,   [AG_T_INT] = int_methods,     [AG_T_BOOL] = int_methods,   [AG_T_FLOAT] = float_methods,
+        [AG_T_KEYS] = view_methods,     [AG_T_VALUES] = view_methods, [AG_T_ITEMS] = view_methods, [AG_T_LOOP] = loop_methods,
+        [AG_T_CYCLER] = cycler_methods, [AG_T_ABSENT] = NULL};
     const method *m = tables[self.kind];
     while (m && m->name && !ag_ttext_is(name, m->name)) m++;
     if (!m || !m->name) return NULL;

@@ -22,7 +22,10 @@ static const char *spelled(ag_ttoken_kind op)
     }
 }
 
-static _Noreturn void overflow(ag_trun *r) { ag_trun_fail(r, "OverflowError", "integers of more than 127 bits are not supported"); }
+static _Noreturn void overflow(ag_trun *r)
+{
+    ag_trun_fail(r, "OverflowError", "integers of more than 127 bits are not supported");
+}
 
 static ag_tint floor_divide(ag_tint a, ag_tint b)
 {
@@ -34,7 +37,7 @@ static ag_tval int_power(ag_trun *r, ag_tint a, ag_tint b)
 {
     if (b < 0) {
         if (a == 0) ag_trun_fail(r, "ZeroDivisionError", "zero to a negative power");
-        return ag_tval_float(pow((double)a, (double)b));
+        return ag_tval_float(pow((double)a, (double)b)); /* never above 1 */
     }
     ag_tint x = 1;
     if (a == 0 || a == 1) return ag_tval_int(b == 0 ? 1 : a);
@@ -79,14 +82,18 @@ static ag_tval of_floats(ag_trun *r, ag_ttoken_kind op, double a, double b)
     case AG_TT_POW:
         if (a == 0 && b < 0) ag_trun_fail(r, "ZeroDivisionError", "zero to a negative power");
         if (a < 0 && b != floor(b)) ag_trun_refuse(r, "a power that is", "complex");
+        if (isfinite(a) && isfinite(b) && isinf(pow(a, b)))
+            ag_trun_fail(r, "OverflowError", "the power is too large for a float");
         return ag_tval_float(pow(a, b));
     default: break;
     }
     if (b == 0) ag_trun_fail(r, "ZeroDivisionError", "float division by zero");
     if (op == AG_TT_DIV) return ag_tval_float(a / b);
     double rest = fmod(a, b); /* as CPython's float_divmod */
-    if (rest != 0 && (b < 0) != (rest < 0)) rest += b;
-    else if (rest == 0) rest = copysign(0, b);
+    if (rest != 0 && (b < 0) != (rest < 0))
+        rest += b;
+    else if (rest == 0)
+        rest = copysign(0, b);
     if (op == AG_TT_MOD) return ag_tval_float(rest);
     double quotient = (a - rest) / b, whole = floor(quotient);
     if (quotient - whole > 0.5) whole += 1;
@@ -100,10 +107,14 @@ static ag_tval add_texts(ag_trun *r, ag_tval a, ag_tval b)
     if (!mark && !a.s.n) return b;
     if (!mark && !b.s.n) return a;
     size_t at = r->out.n;
-    if (mark && !(a.flags & AG_TF_SAFE)) ag_trun_put_escaped(r, a.s);
-    else ag_trun_put_text(r, a.s);
-    if (mark && !(b.flags & AG_TF_SAFE)) ag_trun_put_escaped(r, b.s);
-    else ag_trun_put_text(r, b.s);
+    if (mark && !(a.flags & AG_TF_SAFE))
+        ag_trun_put_escaped(r, a.s);
+    else
+        ag_trun_put_text(r, a.s);
+    if (mark && !(b.flags & AG_TF_SAFE))
+        ag_trun_put_escaped(r, b.s);
+    else
+        ag_trun_put_text(r, b.s);
     ag_tval v = ag_trun_cut(r, at);
     v.flags = mark ? AG_TF_SAFE : 0;
     return v;
@@ -149,13 +160,15 @@ ag_tval ag_tval_binary(ag_trun *r, ag_ttoken_kind op, ag_tval a, ag_tval b)
     }
     if (op == AG_TT_ADD && is_sequence(a)) {
         if (a.kind == b.kind) return a.kind == AG_T_STR ? add_texts(r, a, b) : add_lists(r, a, b);
-        ag_trun_fail(r, "TypeError", "can only concatenate %s (not \"%s\") to %s", ag_tval_type(a), ag_tval_type(b), ag_tval_type(a));
+        ag_trun_fail(r, "TypeError", "can only concatenate %s (not \"%s\") to %s", ag_tval_type(a), ag_tval_type(b),
+                     ag_tval_type(a));
     }
     if (op == AG_TT_MUL && is_sequence(a) && ag_tval_is_integral(b)) return repeat(r, a, ag_tval_integer(b));
     if (op == AG_TT_MUL && is_sequence(b) && ag_tval_is_integral(a)) return repeat(r, b, ag_tval_integer(a));
     if (op == AG_TT_MUL && (is_sequence(a) || is_sequence(b)))
         ag_trun_fail(r, "TypeError", "can't multiply sequence by non-int of type '%s'", ag_tval_type(is_sequence(a) ? b : a));
-    ag_trun_fail(r, "TypeError", "unsupported operand type(s) for %s: '%s' and '%s'", spelled(op), ag_tval_type(a), ag_tval_type(b));
+    ag_trun_fail(r, "TypeError", "unsupported operand type(s) for %s: '%s' and '%s'", spelled(op), ag_tval_type(a),
+                 ag_tval_type(b));
 }
 
 ag_tval ag_tval_negate(ag_trun *r, ag_tval v)
@@ -180,10 +193,13 @@ bool ag_tval_holds(ag_trun *r, ag_ttoken_kind op, ag_tval a, ag_tval b)
     return op == AG_TT_LT ? order < 0 : op == AG_TT_LE ? order <= 0 : op == AG_TT_GT ? order > 0 : order >= 0;
 }
 
-/* ---- slices ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- slices
+ * ------------------------------------------------------------------------------------------------------------------------------------
+ */
 static ag_tint index_of(ag_trun *r, ag_tval v)
 {
-    if (!ag_tval_is_integral(v)) ag_trun_fail(r, "TypeError", "slice indices must be integers or None or have an __index__ method");
+    if (!ag_tval_is_integral(v))
+        ag_trun_fail(r, "TypeError", "slice indices must be integers or None or have an __index__ method");
     return ag_tval_integer(v);
 }
 
@@ -215,11 +231,13 @@ ag_tval ag_tval_slice(ag_trun *r, ag_tval v, ag_tval start, ag_tval stop, ag_tva
 {
     ag_tval_need_defined(r, v);
     if (!is_sequence(v) && v.kind != AG_T_RANGE) ag_trun_fail(r, "TypeError", "'%s' object cannot be sliced", ag_tval_type(v));
-    ag_tint by = step.kind == AG_T_NONE || step.kind == AG_T_ABSENT ? 1 : index_of(r, step), total = (ag_tint)ag_tval_length(r, v);
+    ag_tint by = step.kind == AG_T_NONE || step.kind == AG_T_ABSENT ? 1 : index_of(r, step),
+            total = (ag_tint)ag_tval_length(r, v);
     if (by > total) by = total + 1; /* the same slice */
     if (by < -total) by = -total - 1;
     if (by == 0) ag_trun_fail(r, "ValueError", "slice step cannot be zero");
-    ag_tint from = clip(r, start, total, by < 0, by < 0 ? total - 1 : 0), to = clip(r, stop, total, by < 0, by < 0 ? -1 : total);
+    ag_tint from = clip(r, start, total, by < 0, by < 0 ? total - 1 : 0),
+            to = clip(r, stop, total, by < 0, by < 0 ? -1 : total);
     ag_tint n = by > 0 ? (to > from ? (to - from - 1) / by + 1 : 0) : to < from ? (from - to - 1) / -by + 1 : 0;
     if (v.kind == AG_T_STR) {
         ag_tval text = text_slice(r, v.s, n ? from : 0, by, (size_t)n);

@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- names ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- names
+ * ----------------------------------------------------------------------------------------------------------------------------
+ */
 static uint32_t hash_of(ag_ttext t)
 {
     uint32_t h = 2166136261u;
@@ -48,7 +50,8 @@ uint32_t ag_ttree_name(ag_ttree *t, ag_ttext name)
     return t->index.slots[slot] - 1;
 }
 
-/* ---- the parser's parts ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the parser's parts
+ * ------------------------------------------------------------------------------------------------------------------ */
 _Noreturn void ag_tparser_fail(ag_tparser *p, ag_status status, uint32_t line, const char *format, ...)
 {
     char sentence[512];
@@ -56,7 +59,8 @@ _Noreturn void ag_tparser_fail(ag_tparser *p, ag_status status, uint32_t line, c
     va_start(args, format);
     vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);
-    p->status = ag_fail(p->err, status, "%s: line %u: %s%s", p->tree->name, line, status == AG_E_FORMAT ? "TemplateSyntaxError: " : "", sentence);
+    p->status = ag_fail(p->err, status, "%s: line %u: %s%s", p->tree->name, line,
+                        status == AG_E_FORMAT ? "TemplateSyntaxError: " : "", sentence);
     longjmp(p->leave, 1);
 }
 
@@ -96,7 +100,10 @@ void ag_tparser_add(ag_tparser *p, ag_tnodes *list, ag_tnode *node)
 
 const ag_ttoken *ag_tparser_next(ag_tparser *p) { return p->token->kind == AG_TT_EOF ? p->token : p->token++; }
 
-bool ag_tparser_is(const ag_tparser *p, const char *name) { return p->token->kind == AG_TT_NAME && ag_ttext_is(p->token->text, name); }
+bool ag_tparser_is(const ag_tparser *p, const char *name)
+{
+    return p->token->kind == AG_TT_NAME && ag_ttext_is(p->token->text, name);
+}
 
 bool ag_tparser_skip(ag_tparser *p, const char *name)
 {
@@ -115,10 +122,44 @@ bool ag_tparser_skip_kind(ag_tparser *p, ag_ttoken_kind kind)
 static const char *kind_name(ag_ttoken_kind kind)
 {
     static const char *const names[] = {
-        "end of template", "template data", "begin of print statement", "end of print statement", "begin of statement block",
-        "end of statement block", "name", "string", "integer", "float", "'+'", "'-'", "'*'", "'**'", "'/'", "'//'", "'%'", "'~'", "'=='",
-        "'!='", "'<'", "'<='", "'>'", "'>='", "'in'", "'not in'", "'='", "'.'", "':'", "','", "'|'", "';'", "'('", "')'", "'['", "']'",
-        "'{'", "'}'",
+        "end of template",
+        "template data",
+        "begin of print statement",
+        "end of print statement",
+        "begin of statement block",
+        "end of statement block",
+        "name",
+        "string",
+        "integer",
+        "float",
+        "'+'",
+        "'-'",
+        "'*'",
+        "'**'",
+        "'/'",
+        "'//'",
+        "'%'",
+        "'~'",
+        "'=='",
+        "'!='",
+        "'<'",
+        "'<='",
+        "'>'",
+        "'>='",
+        "'in'",
+        "'not in'",
+        "'='",
+        "'.'",
+        "':'",
+        "','",
+        "'|'",
+        "';'",
+        "'('",
+        "')'",
+        "'['",
+        "']'",
+        "'{'",
+        "'}'",
     };
     return names[kind];
 }
@@ -138,7 +179,8 @@ static void expect_name(ag_tparser *p, const char *name)
         ag_tparser_fail(p, AG_E_FORMAT, p->token->line, "expected '%s', found %s", name, kind_name(p->token->kind));
 }
 
-/* ---- statements ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- statements
+ * ------------------------------------------------------------------------------------------------------------------------ */
 static void parse_until(ag_tparser *p, ag_tnodes *body, const char *const *ends, uint32_t opened);
 
 /* "%}", then statements up to one of `ends`, at which the parser stands afterwards. */
@@ -241,10 +283,13 @@ static void parse_signature(ag_tparser *p, ag_tnode *n)
     while (p->token->kind != AG_TT_RPAREN) {
         if (n->more.n) ag_tparser_expect(p, AG_TT_COMMA);
         ag_tnode *target = name_target(p);
-        if (ag_tparser_skip_kind(p, AG_TT_ASSIGN)) ag_tparser_add(p, &n->rest, ag_tparser_expression(p, true));
-        else if (n->rest.n) ag_tparser_fail(p, AG_E_FORMAT, target->line, "non-default argument follows default argument");
+        if (ag_tparser_skip_kind(p, AG_TT_ASSIGN))
+            ag_tparser_add(p, &n->rest, ag_tparser_expression(p, true));
+        else if (n->rest.n)
+            ag_tparser_fail(p, AG_E_FORMAT, target->line, "non-default argument follows default argument");
         for (uint32_t i = 0; i < n->more.n; i++)
-            if (n->more.at[i]->name == target->name) ag_tparser_fail(p, AG_E_FORMAT, target->line, "two parameters have the same name");
+            if (n->more.at[i]->name == target->name)
+                ag_tparser_fail(p, AG_E_FORMAT, target->line, "two parameters have the same name");
         ag_tparser_add(p, &n->more, target);
     }
     ag_tparser_expect(p, AG_TT_RPAREN);
@@ -334,18 +379,31 @@ static ag_tnode *parse_statement(ag_tparser *p)
         ag_tnode_kind kind;
         ag_tnode *(*parse)(ag_tparser *p, ag_tnode *n); /* NULL: jinja2 has it, we do not */
     } statements[] = {
-        {"if", AG_TN_IF, parse_if}, {"for", AG_TN_FOR, parse_for}, {"set", AG_TN_SET, parse_set}, {"macro", AG_TN_MACRO, parse_macro},
-        {"generation", AG_TN_GENERATION, parse_generation}, {"break", AG_TN_BREAK, parse_jump}, {"continue", AG_TN_CONTINUE, parse_jump},
-        {"call", AG_TN_CALL_BLOCK, parse_call_block}, {"filter", AG_TN_FILTER_BLOCK, parse_filter_block}, {"with", AG_TN_WITH, parse_with},
-        {"print", AG_TN_PRINT, parse_print}, {"block", 0, NULL}, {"extends", 0, NULL}, {"include", 0, NULL}, {"import", 0, NULL},
-        {"from", 0, NULL}, {"autoescape", 0, NULL},
+        {"if", AG_TN_IF, parse_if},
+        {"for", AG_TN_FOR, parse_for},
+        {"set", AG_TN_SET, parse_set},
+        {"macro", AG_TN_MACRO, parse_macro},
+        {"generation", AG_TN_GENERATION, parse_generation},
+        {"break", AG_TN_BREAK, parse_jump},
+        {"continue", AG_TN_CONTINUE, parse_jump},
+        {"call", AG_TN_CALL_BLOCK, parse_call_block},
+        {"filter", AG_TN_FILTER_BLOCK, parse_filter_block},
+        {"with", AG_TN_WITH, parse_with},
+        {"print", AG_TN_PRINT, parse_print},
+        {"block", 0, NULL},
+        {"extends", 0, NULL},
+        {"include", 0, NULL},
+        {"import", 0, NULL},
+        {"from", 0, NULL},
+        {"autoescape", 0, NULL},
     };
     if (p->token->kind != AG_TT_NAME) ag_tparser_fail(p, AG_E_FORMAT, p->token->line, "tag name expected");
     const ag_ttoken *token = ag_tparser_next(p);
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) {
         if (!ag_ttext_is(token->text, statements[i].tag)) continue;
         if (!statements[i].parse)
-            ag_tparser_fail(p, AG_E_UNSUPPORTED, token->line, "the tag '%s' is not supported: a chat template is one file", statements[i].tag);
+            ag_tparser_fail(p, AG_E_UNSUPPORTED, token->line, "the tag '%s' is not supported: a chat template is one file",
+                            statements[i].tag);
         ag_tparser_enter(p);
         ag_tnode *n = statements[i].parse(p, ag_tparser_node(p, statements[i].kind, token->line));
         p->depth--;
@@ -367,7 +425,9 @@ static void parse_until(ag_tparser *p, ag_tnodes *body, const char *const *ends,
         const ag_ttoken *token = p->token;
         switch (token->kind) {
         case AG_TT_EOF:
-            if (ends) ag_tparser_fail(p, AG_E_FORMAT, opened, "Unexpected end of template. The block that begins here has no '%s'.", ends[0]);
+            if (ends)
+                ag_tparser_fail(p, AG_E_FORMAT, opened, "Unexpected end of template. The block that begins here has no '%s'.",
+                                ends[0]);
             return;
         case AG_TT_DATA: {
             ag_tnode *n = ag_tparser_node(p, AG_TN_DATA, token->line);
@@ -393,7 +453,8 @@ static void parse_until(ag_tparser *p, ag_tnodes *body, const char *const *ends,
     }
 }
 
-/* ---- unknown filters and tests --------------------------------------------------------------------------------------------------------- */
+/* ---- unknown filters and tests
+ * --------------------------------------------------------------------------------------------------------- */
 static void check(ag_tparser *p, const ag_tnode *n, bool soft);
 
 static void check_all(ag_tparser *p, const ag_tnodes *list, bool soft)
@@ -401,7 +462,8 @@ static void check_all(ag_tparser *p, const ag_tnodes *list, bool soft)
     for (uint32_t i = 0; i < list->n; i++) check(p, list->at[i], soft);
 }
 
-/* As jinja2: an unknown filter or test is an error of the template, except right inside an if (`soft`), where it is one of the run. */
+/* As jinja2: an unknown filter or test is an error of the template, except right inside an if (`soft`), where it is one of the
+ * run. */
 static void check(ag_tparser *p, const ag_tnode *n, bool soft)
 {
     if (!n || n->kind == AG_TN_CONST) return;
@@ -419,8 +481,8 @@ static void check(ag_tparser *p, const ag_tnode *n, bool soft)
     case AG_TN_FILTER:
     case AG_TN_TEST:
         if (!n->function && !soft)
-            ag_tparser_fail(p, AG_E_UNSUPPORTED, n->line, "TemplateAssertionError: No %s named '%.*s'.", n->kind == AG_TN_FILTER ? "filter" : "test",
-                            (int)n->text.n, n->text.p);
+            ag_tparser_fail(p, AG_E_UNSUPPORTED, n->line, "TemplateAssertionError: No %s named '%.*s'.",
+                            n->kind == AG_TN_FILTER ? "filter" : "test", (int)n->text.n, n->text.p);
         break;
     default: break;
     }

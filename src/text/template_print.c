@@ -30,23 +30,26 @@ static void put_float(ag_trun *r, double f, bool json)
 
 void ag_trun_put_escaped(ag_trun *r, ag_ttext t)
 {
+    static const char special[] = "&<>'\"", *const escapes[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
     size_t from = 0;
     for (size_t i = 0; i < t.n; i++) {
-        const char *escape = t.p[i] == '&' ? "&amp;" : t.p[i] == '<' ? "&lt;" : t.p[i] == '>' ? "&gt;" : t.p[i] == '\'' ? "&#39;" : t.p[i] == '"' ? "&#34;" : NULL;
-        if (!escape) continue;
+        const char *found = t.p[i] ? strchr(special, t.p[i]) : NULL;
+        if (!found) continue;
         ag_trun_put(r, t.p + from, i - from);
-        ag_trun_put_word(r, escape);
+        ag_trun_put_word(r, escapes[found - special]);
         from = i + 1;
     }
     ag_trun_put(r, t.p + from, t.n - from);
 }
 
-/* ---- repr ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- repr
+ * ----------------------------------------------------------------------------------------------------------------------------------
+ */
 static bool is_printable(uint32_t c)
 {
-    static const uint32_t not = AG_CAT_BIT(AG_CAT_CN) | AG_CAT_BIT(AG_CAT_CC) | AG_CAT_BIT(AG_CAT_CF) | AG_CAT_BIT(AG_CAT_CS) | AG_CAT_BIT(AG_CAT_CO) |
-                                AG_CAT_BIT(AG_CAT_ZS) | AG_CAT_BIT(AG_CAT_ZL) | AG_CAT_BIT(AG_CAT_ZP);
-    return c < 0x7f ? c >= 0x20 : !ag_kind_in(ag_unicode_kinds()[c], not);
+    static const uint32_t not = AG_CAT_BIT(AG_CAT_CN) | AG_CAT_BIT(AG_CAT_CC) | AG_CAT_BIT(AG_CAT_CF) | AG_CAT_BIT(AG_CAT_CS) |
+                                AG_CAT_BIT(AG_CAT_CO) | AG_CAT_BIT(AG_CAT_ZS) | AG_CAT_BIT(AG_CAT_ZL) | AG_CAT_BIT(AG_CAT_ZP);
+    return c < 0x7f ? c >= 0x20 : !ag_kind_in(ag_unicode_kinds()[c], not );
 }
 
 static void repr_text(ag_trun *r, ag_ttext t)
@@ -57,11 +60,16 @@ static void repr_text(ag_trun *r, ag_ttext t)
         size_t bytes;
         uint32_t c = ag_utf8_peek((const unsigned char *)t.p, at, &bytes);
         char escape[12] = "";
-        if (c == (unsigned char)quote || c == '\\') snprintf(escape, sizeof escape, "\\%c", (char)c);
-        else if (c == '\n' || c == '\r' || c == '\t') snprintf(escape, sizeof escape, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
-        else if (!is_printable(c)) snprintf(escape, sizeof escape, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)c);
-        if (*escape) ag_trun_put_word(r, escape);
-        else ag_trun_put(r, t.p + at, bytes);
+        if (c == (unsigned char)quote || c == '\\')
+            snprintf(escape, sizeof escape, "\\%c", (char)c);
+        else if (c == '\n' || c == '\r' || c == '\t')
+            snprintf(escape, sizeof escape, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
+        else if (!is_printable(c))
+            snprintf(escape, sizeof escape, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)c);
+        if (*escape)
+            ag_trun_put_word(r, escape);
+        else
+            ag_trun_put(r, t.p + at, bytes);
         at += bytes;
     }
     ag_trun_put_char(r, (unsigned char)quote);
@@ -168,7 +176,9 @@ ag_tval ag_tval_to_text(ag_trun *r, ag_tval v)
     return ag_trun_cut(r, at);
 }
 
-/* ---- tojson ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- tojson
+ * ----------------------------------------------------------------------------------------------------------------------------------
+ */
 typedef struct {
     bool ascii, sort, lines;
     ag_ttext indent, item, key; /* separators */
@@ -195,9 +205,12 @@ static void json_text(ag_trun *r, ag_ttext t, const json_style *style)
         }
         ag_trun_put(r, t.p + from, at - from);
         const char *found = c && c < 0x80 ? strchr(special, (int)c) : NULL;
-        if (found) ag_trun_put(r, (char[]){'\\', letters[found - special]}, 2);
-        else if (c < 0x10000) put_u(r, c);
-        else put_u(r, 0xd800 + ((c - 0x10000) >> 10)), put_u(r, 0xdc00 + ((c - 0x10000) & 0x3ff));
+        if (found)
+            ag_trun_put(r, (char[]){'\\', letters[found - special]}, 2);
+        else if (c < 0x10000)
+            put_u(r, c);
+        else
+            put_u(r, 0xd800 + ((c - 0x10000) >> 10)), put_u(r, 0xdc00 + ((c - 0x10000) & 0x3ff));
         from = at += bytes;
     }
     ag_trun_put(r, t.p + from, at - from);
@@ -237,7 +250,8 @@ static ag_tentry *sorted(ag_trun *r, const ag_tdict *d)
         for (size_t start = 0; start < d->n; start += 2 * width) {
             size_t a = start, middle = start + width < d->n ? start + width : d->n, b = middle;
             size_t end = middle + width < d->n ? middle + width : d->n;
-            for (size_t i = start; i < end; i++) to[i] = a < middle && (b == end || by_key(r, &from[b], &from[a]) >= 0) ? from[a++] : from[b++];
+            for (size_t i = start; i < end; i++)
+                to[i] = a < middle && (b == end || by_key(r, &from[b], &from[a]) >= 0) ? from[a++] : from[b++];
         }
         ag_tentry *swap = from;
         from = to, to = swap;
@@ -309,7 +323,8 @@ ag_tval ag_filter_tojson(ag_trun *r, ag_tval v, const ag_targs *args)
     }
     if (ag_tval_given(a[2]) && a[2].kind != AG_T_NONE) {
         ag_tlist pair = ag_tval_items(r, a[2]);
-        if (pair.n != 2 || pair.at[0].kind != AG_T_STR || pair.at[1].kind != AG_T_STR) ag_trun_fail(r, "ValueError", "separators must be two texts");
+        if (pair.n != 2 || pair.at[0].kind != AG_T_STR || pair.at[1].kind != AG_T_STR)
+            ag_trun_fail(r, "ValueError", "separators must be two texts");
         style.item = pair.at[0].s;
         style.key = pair.at[1].s;
     }

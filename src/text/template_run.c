@@ -3,7 +3,9 @@
 
 #include <string.h>
 
-/* ---- frames ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- frames
+ * ------------------------------------------------------------------------------------------------------------------------------
+ */
 ag_tframe *ag_tframe_new(ag_trun *r, ag_tframe *parent)
 {
     ag_tframe *f = ag_trun_alloc(r, 1, sizeof *f);
@@ -56,9 +58,11 @@ bool ag_tframe_get(const ag_tframe *f, uint32_t name, ag_tval *v)
     return v->kind != AG_T_ABSENT;
 }
 
-/* ---- captures ---------------------------------------------------------------------------------------------------------------------------- */
-/* What is printed from here on becomes a value. Generation marks inside count from where the outermost capture began, as they do in
- * transformers, which sees a text only once the template has printed it. */
+/* ---- captures
+ * ----------------------------------------------------------------------------------------------------------------------------
+ */
+/* What is printed from here on becomes a value. Generation marks inside count from where the outermost capture began, as they
+ * do in transformers, which sees a text only once the template has printed it. */
 typedef struct {
     size_t at, outer;
     ag_tframe *frame;
@@ -79,7 +83,8 @@ static ag_tval capture_end(ag_trun *r, capture c)
     return ag_trun_cut(r, c.at);
 }
 
-/* ---- assignments -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- assignments
+ * -------------------------------------------------------------------------------------------------------------------------- */
 static ag_tdict *namespace_of(ag_trun *r, const ag_tnode *target)
 {
     ag_tval ns;
@@ -111,11 +116,14 @@ void ag_trun_assign(ag_trun *r, const ag_tnode *target, ag_tval v)
     if (!ag_tval_can_iterate(v)) ag_trun_fail(r, "TypeError", "cannot unpack non-iterable %s object", ag_tval_type(v));
     ag_tlist items = ag_tval_items(r, v);
     if (items.n != target->body.n)
-        ag_trun_fail(r, "ValueError", "%s values to unpack (expected %u, got %zu)", items.n > target->body.n ? "too many" : "not enough", target->body.n, items.n);
+        ag_trun_fail(r, "ValueError", "%s values to unpack (expected %u, got %zu)",
+                     items.n > target->body.n ? "too many" : "not enough", target->body.n, items.n);
     for (uint32_t i = 0; i < target->body.n; i++) ag_trun_assign(r, target->body.at[i], items.at[i]);
 }
 
-/* ---- loops -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- loops
+ * --------------------------------------------------------------------------------------------------------------------------------
+ */
 static ag_tlist filtered(ag_trun *r, const ag_tnode *node, ag_tframe *frame, ag_tlist items)
 {
     ag_tgrow kept = {0};
@@ -130,8 +138,8 @@ static ag_tlist filtered(ag_trun *r, const ag_tnode *node, ag_tframe *frame, ag_
     return (ag_tlist){kept.at, kept.n};
 }
 
-/* All rounds have one frame, empty when a round begins and after the last: a macro made in one round and called in another sees the
- * names of the round that calls it, as in jinja2. */
+/* All rounds have one frame, empty when a round begins and after the last: a macro made in one round and called in another sees
+ * the names of the round that calls it, as in jinja2. */
 void ag_trun_loop(ag_trun *r, const ag_tnode *node, ag_tframe *frame, ag_tval over, size_t depth0)
 {
     ag_tlist items = ag_tval_items(r, over);
@@ -155,7 +163,9 @@ void ag_trun_loop(ag_trun *r, const ag_tnode *node, ag_tframe *frame, ag_tval ov
     r->frame = around;
 }
 
-/* ---- macros -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- macros
+ * --------------------------------------------------------------------------------------------------------------------------------
+ */
 static const ag_tkeyword *keyword(const ag_targs *args, ag_ttext name)
 {
     for (size_t i = 0; i < args->n_keyword; i++)
@@ -183,7 +193,8 @@ static void bind_rest(ag_trun *r, const ag_tnode *node, const ag_targs *args)
         ag_ttext name = args->keyword[i].name;
         if (is_parameter(node, name) || (&args->keyword[i] == call && node->flags & AG_TNF_CALLER)) continue;
         if (!rest)
-            ag_trun_fail(r, "TypeError", "macro '%.*s' takes no keyword argument '%.*s'", (int)node->text.n, node->text.p, (int)name.n, name.p);
+            ag_trun_fail(r, "TypeError", "macro '%.*s' takes no keyword argument '%.*s'", (int)node->text.n, node->text.p,
+                         (int)name.n, name.p);
         ag_tdict_set(r, rest, ag_tval_text(name.p, name.n), args->keyword[i].value);
     }
     if (rest) ag_tframe_set(r, r->frame, r->tree->name_kwargs, ag_tval_dict(rest));
@@ -191,7 +202,8 @@ static void bind_rest(ag_trun *r, const ag_tnode *node, const ag_targs *args)
         size_t n = args->n > node->more.n ? args->n - node->more.n : 0;
         ag_tframe_set(r, r->frame, r->tree->name_varargs, ag_tval_list(r, AG_T_TUPLE, n ? args->at + node->more.n : NULL, n));
     } else if (args->n > node->more.n) {
-        ag_trun_fail(r, "TypeError", "macro '%.*s' takes not more than %u argument(s)", (int)node->text.n, node->text.p, node->more.n);
+        ag_trun_fail(r, "TypeError", "macro '%.*s' takes not more than %u argument(s)", (int)node->text.n, node->text.p,
+                     node->more.n);
     }
 }
 
@@ -205,7 +217,9 @@ ag_tval ag_tmacro_call(ag_trun *r, const ag_tmacro *m, const ag_targs *args)
     for (uint32_t i = 0; i < node->more.n; i++) {
         const ag_tnode *p = node->more.at[i];
         const ag_tkeyword *k = keyword(args, p->text);
-        if (k && i < args->n) ag_trun_fail(r, "TypeError", "macro '%.*s' got two values for '%.*s'", (int)node->text.n, node->text.p, (int)p->text.n, p->text.p);
+        if (k && i < args->n)
+            ag_trun_fail(r, "TypeError", "macro '%.*s' got two values for '%.*s'", (int)node->text.n, node->text.p,
+                         (int)p->text.n, p->text.p);
         ag_tval absent = {.kind = AG_T_ABSENT};
         ag_tframe_set(r, r->frame, p->name, i < args->n ? args->at[i] : k ? k->value : absent);
     }
@@ -229,7 +243,9 @@ static ag_tval macro_value(ag_trun *r, const ag_tnode *node)
     return (ag_tval){.kind = AG_T_MACRO, .macro = m};
 }
 
-/* ---- statements ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- statements
+ * ----------------------------------------------------------------------------------------------------------------------------
+ */
 static void run_generation(ag_trun *r, const ag_tnode *node)
 {
     ag_tval text = ag_tmacro_call(r, &(ag_tmacro){node, r->frame}, &(ag_targs){0});

@@ -30,30 +30,36 @@ struct ag_tloop {
 };
 
 ag_tval ag_trun_eval(ag_trun *r, const ag_tnode *e);
-ag_tval ag_trun_eval_call(ag_trun *r, const ag_tnode *call, const ag_tval *caller); /* caller: one keyword argument more, or NULL */
+ag_tval ag_trun_eval_call(ag_trun *r, const ag_tnode *call,
+                          const ag_tval *caller); /* caller: one keyword argument more, or NULL */
 ag_tval ag_trun_call(ag_trun *r, ag_tval callee, const ag_targs *args);
 typedef enum { AG_FLOW_NEXT, AG_FLOW_BREAK, AG_FLOW_CONTINUE } ag_tflow;
 ag_tflow ag_trun_body(ag_trun *r, const ag_tnodes *body);
 void ag_trun_assign(ag_trun *r, const ag_tnode *target, ag_tval v);
-void ag_trun_loop(ag_trun *r, const ag_tnode *node, ag_tframe *frame, ag_tval items, size_t depth0); /* a for statement's rounds */
+void ag_trun_loop(ag_trun *r, const ag_tnode *node, ag_tframe *frame, ag_tval items,
+                  size_t depth0); /* a for statement's rounds */
 ag_tval ag_tmacro_call(ag_trun *r, const ag_tmacro *m, const ag_targs *args);
 void ag_trun_for_globals(ag_trun *r, void (*define)(ag_trun *r, const char *name, ag_tval v));
 
-/* ---- operators (template_operators.c) ------------------------------------------------------------------------------------------------- */
+/* ---- operators (template_operators.c)
+ * ------------------------------------------------------------------------------------------------- */
 ag_tval ag_tval_binary(ag_trun *r, ag_ttoken_kind op, ag_tval a, ag_tval b);
 ag_tval ag_tval_negate(ag_trun *r, ag_tval v);
 bool ag_tval_holds(ag_trun *r, ag_ttoken_kind op, ag_tval a, ag_tval b); /* comparisons and in */
 ag_tval ag_tval_slice(ag_trun *r, ag_tval v, ag_tval start, ag_tval stop, ag_tval step);
 
-/* ---- members (template_members.c) ------------------------------------------------------------------------------------------------------ */
-ag_tval ag_tval_attr(ag_trun *r, ag_tval v, ag_ttext name); /* v.name */
-ag_tval ag_tval_item(ag_trun *r, ag_tval v, ag_tval key);   /* v[key] */
+/* ---- members (template_members.c)
+ * ------------------------------------------------------------------------------------------------------ */
+ag_tval ag_tval_attr(ag_trun *r, ag_tval v, ag_ttext name);      /* v.name */
+ag_tval ag_tval_item(ag_trun *r, ag_tval v, ag_tval key);        /* v[key] */
 ag_tval ag_tval_only_attr(ag_trun *r, ag_tval v, ag_ttext name); /* the filter attr: never an item */
 /* The attribute= of filters: "a.b.0" or an integer. `missing`, unless absent, stands in for what is undefined. */
 ag_tval ag_tval_path(ag_trun *r, ag_tval v, ag_tval path, ag_tval missing);
-const ag_tmethod *ag_tmethod_find(ag_trun *r, ag_tval self, ag_ttext name, bool *changes); /* NULL: Python has none of that name */
+const ag_tmethod *ag_tmethod_find(ag_trun *r, ag_tval self, ag_ttext name,
+                                  bool *changes); /* NULL: Python has none of that name */
 
-/* ---- filters and tests --------------------------------------------------------------------------------------------------------------- */
+/* ---- filters and tests
+ * --------------------------------------------------------------------------------------------------------------- */
 typedef struct {
     const char *name;
     ag_tval (*call)(ag_trun *r, ag_tval on, const ag_targs *args);
@@ -65,12 +71,13 @@ typedef struct {
 } ag_ttest;
 const ag_ttest *ag_ttest_find(ag_ttext name);
 
-/* Puts arguments in the order of `names`; AG_T_ABSENT where one is not given. TypeError for too many, unknown or doubled ones, and for
- * less than `need`. */
-void ag_targs_bind(ag_trun *r, const ag_targs *args, const char *function, const char *const *names, size_t n_names, size_t need, ag_tval *out);
-#define AG_ARGS(r, args, function, need, out, ...) \
-    static const char *const names_[] = {__VA_ARGS__}; \
-    ag_tval out[sizeof names_ / sizeof *names_];       \
+/* Puts arguments in the order of `names`; AG_T_ABSENT where one is not given. TypeError for too many, unknown or doubled ones,
+ * and for less than `need`. */
+void ag_targs_bind(ag_trun *r, const ag_targs *args, const char *function, const char *const *names, size_t n_names,
+                   size_t need, ag_tval *out);
+#define AG_ARGS(r, args, function, need, out, ...)                                                                             \
+    static const char *const names_[] = {__VA_ARGS__};                                                                         \
+    ag_tval out[sizeof names_ / sizeof *names_];                                                                               \
     ag_targs_bind(r, args, function, names_, sizeof names_ / sizeof *names_, need, out)
 static inline bool ag_tval_given(ag_tval v) { return v.kind != AG_T_ABSENT; }
 /* An argument that Python wants as an integer, `missing` where it is absent. */

@@ -1,5 +1,6 @@
-/* From a template's text to its tree: what the lexer, the parser and the renderer share. The language is that of facts about jinja2 3.1
- * with trim_blocks, lstrip_blocks, loop controls and {% generation %}, which is how transformers reads chat templates. */
+/* From a template's text to its tree: what the lexer, the parser and the renderer share. The language is that of facts about
+ * jinja2 3.1 with trim_blocks, lstrip_blocks, loop controls and {% generation %}, which is how transformers reads chat
+ * templates. */
 #ifndef AG_TEMPLATE_SYNTAX_H
 #define AG_TEMPLATE_SYNTAX_H
 
@@ -56,43 +57,43 @@ typedef struct {
 typedef enum {
     /* statements */
     AG_TN_DATA,
-    AG_TN_PRINT,     /* a */
-    AG_TN_IF,        /* a; body, or more */
-    AG_TN_FOR,       /* a target, b iterable, c filter; body, more = else */
-    AG_TN_SET,       /* a target, b value */
-    AG_TN_SET_BLOCK, /* a target, b filter on the body */
-    AG_TN_MACRO,     /* name; more = parameters, rest = defaults, body */
-    AG_TN_CALL_BLOCK,/* a the call; as a macro */
+    AG_TN_PRINT,        /* a */
+    AG_TN_IF,           /* a; body, or more */
+    AG_TN_FOR,          /* a target, b iterable, c filter; body, more = else */
+    AG_TN_SET,          /* a target, b value */
+    AG_TN_SET_BLOCK,    /* a target, b filter on the body */
+    AG_TN_MACRO,        /* name; more = parameters, rest = defaults, body */
+    AG_TN_CALL_BLOCK,   /* a the call; as a macro */
     AG_TN_FILTER_BLOCK, /* a filter; body */
-    AG_TN_WITH,      /* more = targets, rest = values, body */
+    AG_TN_WITH,         /* more = targets, rest = values, body */
     AG_TN_GENERATION,
     AG_TN_BREAK,
     AG_TN_CONTINUE,
     /* expressions */
     AG_TN_CONST,
     AG_TN_NAME,
-    AG_TN_NS_REF,    /* name . text */
-    AG_TN_ATTR,      /* a . text */
-    AG_TN_ITEM,      /* a [ b ] */
-    AG_TN_SLICE,     /* a : b : c */
-    AG_TN_CALL,      /* a ( body = arguments, more = keywords, *b, **c ) */
-    AG_TN_FILTER,    /* a (NULL: the body of a block) | text ( … as a call ) */
-    AG_TN_TEST,      /* a is text ( … ) */
-    AG_TN_KEYWORD,   /* text = a */
+    AG_TN_NS_REF,  /* name . text */
+    AG_TN_ATTR,    /* a . text */
+    AG_TN_ITEM,    /* a [ b ] */
+    AG_TN_SLICE,   /* a : b : c */
+    AG_TN_CALL,    /* a ( body = arguments, more = keywords, *b, **c ) */
+    AG_TN_FILTER,  /* a (NULL: the body of a block) | text ( … as a call ) */
+    AG_TN_TEST,    /* a is text ( … ) */
+    AG_TN_KEYWORD, /* text = a */
     AG_TN_NOT,
     AG_TN_NEGATE,
     AG_TN_PLUS,
-    AG_TN_BINARY,    /* a op b */
-    AG_TN_CONCAT,    /* body */
-    AG_TN_COMPARE,   /* a, then body: nodes AG_TN_OPERAND */
-    AG_TN_OPERAND,   /* op a */
+    AG_TN_BINARY,  /* a op b */
+    AG_TN_CONCAT,  /* body */
+    AG_TN_COMPARE, /* a, then body: nodes AG_TN_OPERAND */
+    AG_TN_OPERAND, /* op a */
     AG_TN_AND,
     AG_TN_OR,
-    AG_TN_CHOICE,    /* b if a else c */
+    AG_TN_CHOICE, /* b if a else c */
     AG_TN_LIST,
     AG_TN_TUPLE,
-    AG_TN_DICT,      /* body: nodes AG_TN_PAIR */
-    AG_TN_PAIR,      /* a : b */
+    AG_TN_DICT, /* body: nodes AG_TN_PAIR */
+    AG_TN_PAIR, /* a : b */
 } ag_tnode_kind;
 
 typedef struct ag_tnode ag_tnode;
@@ -124,7 +125,8 @@ typedef struct ag_ttree {
     ag_tnodes body;
     ag_ttext *names; /* by number */
     uint32_t n_names;
-    uint32_t name_loop, name_caller, name_varargs, name_kwargs, name_block; /* name_block: the text of a block that is filtered */
+    uint32_t name_loop, name_caller, name_varargs, name_kwargs,
+        name_block; /* name_block: the text of a block that is filtered */
     bool has_generation;
     struct {
         uint32_t *slots; /* name number + 1 */
@@ -133,8 +135,8 @@ typedef struct ag_ttree {
     } index;
 } ag_ttree;
 
-uint32_t ag_ttree_name(ag_ttree *t, ag_ttext name);             /* its number; made where it is new */
-uint32_t ag_ttree_find_name(const ag_ttree *t, ag_ttext name);  /* UINT32_MAX: the template does not know it */
+uint32_t ag_ttree_name(ag_ttree *t, ag_ttext name);            /* its number; made where it is new */
+uint32_t ag_ttree_find_name(const ag_ttree *t, ag_ttext name); /* UINT32_MAX: the template does not know it */
 
 enum { AG_TEMPLATE_MAX_SOURCE = 1 << 20, AG_TEMPLATE_MAX_HEIGHT = 200 };
 
@@ -151,19 +153,20 @@ typedef struct {
     ag_err *err;
     jmp_buf leave; /* a syntax error leaves by one jump: nothing lives outside the tree's arena */
     ag_status status;
-    uint32_t loops;   /* open ones in this function: may a break stand here? */
+    uint32_t loops; /* open ones in this function: may a break stand here? */
     uint32_t depth;
     ag_tnode *macros[AG_TEMPLATE_MAX_HEIGHT]; /* open ones */
     uint32_t n_macros;
 } ag_tparser;
 
 ag_tnode *ag_tparser_node(ag_tparser *p, ag_tnode_kind kind, uint32_t line);
-_Noreturn void ag_tparser_fail(ag_tparser *p, ag_status status, uint32_t line, const char *format, ...) __attribute__((format(printf, 4, 5)));
-bool ag_tparser_is(const ag_tparser *p, const char *name);      /* is the current token this name? */
-bool ag_tparser_skip(ag_tparser *p, const char *name);          /* and passes it */
+_Noreturn void ag_tparser_fail(ag_tparser *p, ag_status status, uint32_t line, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+bool ag_tparser_is(const ag_tparser *p, const char *name); /* is the current token this name? */
+bool ag_tparser_skip(ag_tparser *p, const char *name);     /* and passes it */
 bool ag_tparser_skip_kind(ag_tparser *p, ag_ttoken_kind kind);
 const ag_ttoken *ag_tparser_expect(ag_tparser *p, ag_ttoken_kind kind); /* passes it */
-const ag_ttoken *ag_tparser_next(ag_tparser *p); /* passes the current token and returns it */
+const ag_ttoken *ag_tparser_next(ag_tparser *p);                        /* passes the current token and returns it */
 void ag_tparser_add(ag_tparser *p, ag_tnodes *list, ag_tnode *node);
 void ag_tparser_enter(ag_tparser *p); /* one level of recursion more; p->depth-- when it is left */
 void ag_tparser_lift(ag_tparser *p, ag_tnode *node, const ag_tnode *child); /* height; refuses what is too deep */

@@ -62,7 +62,9 @@ ag_tval ag_text_center(ag_trun *r, ag_ttext t, int64_t width, uint32_t fill, int
     return ag_trun_cut(r, at);
 }
 
-/* ---- case ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- case
+ * ------------------------------------------------------------------------------------------------------------------------------------
+ */
 static uint32_t category(uint32_t c) { return AG_CAT_BIT(ag_unicode_kinds()[c] & 31); }
 
 static bool is_cased(uint32_t c)
@@ -80,8 +82,8 @@ static size_t fold(uint32_t c, int32_t out[4])
     return 1;
 }
 
-/* Unicode's full mappings. Where one code point becomes several, its folding has the same letters in lower case, which saves a table;
- * İ and ẞ are capitals already. */
+/* Unicode's full mappings. Where one code point becomes several, its folding has the same letters in lower case, which saves a
+ * table; İ and ẞ are capitals already. */
 static void put_upper(ag_trun *r, uint32_t c, bool title)
 {
     int32_t folded[4];
@@ -106,7 +108,8 @@ static bool final_sigma(ag_ttext t, size_t at, size_t end)
     const unsigned char *p = (const unsigned char *)t.p;
     size_t bytes;
     uint32_t c = 0;
-    static const uint32_t skipped = AG_CAT_BIT(AG_CAT_MN) | AG_CAT_BIT(AG_CAT_ME) | AG_CAT_BIT(AG_CAT_CF) | AG_CAT_BIT(AG_CAT_LM) | AG_CAT_BIT(AG_CAT_SK);
+    static const uint32_t skipped =
+        AG_CAT_BIT(AG_CAT_MN) | AG_CAT_BIT(AG_CAT_ME) | AG_CAT_BIT(AG_CAT_CF) | AG_CAT_BIT(AG_CAT_LM) | AG_CAT_BIT(AG_CAT_SK);
     for (; at > 0; at -= bytes) {
         c = ag_utf8_before(p, at, &bytes);
         if (!(category(c) & skipped) && c != '\'' && c != '.' && c != ':' && c != 0xb7 && c != 0x2019) break;
@@ -146,11 +149,16 @@ static ag_tval change_case(ag_trun *r, ag_ttext t, letters to)
     for (size_t at = 0; at < t.n; at += bytes) {
         uint32_t c = ag_utf8_peek((const unsigned char *)t.p, at, &bytes);
         ag_trun_work(r, (at & 15) == 0);
-        if (to == TO_FOLDED) put_folded(r, c);
-        else if (to == TO_UPPER || (to == TO_SWAPPED && (category(c) & AG_CAT_BIT(AG_CAT_LL)))) put_upper(r, c, false);
-        else if ((to == TO_TITLE && !after_cased) || (to == TO_CAPITALIZED && at == 0)) put_upper(r, c, true);
-        else if (to == TO_SWAPPED && !is_cased(c)) ag_trun_put_char(r, c);
-        else put_lower(r, t, at, bytes, c);
+        if (to == TO_FOLDED)
+            put_folded(r, c);
+        else if (to == TO_UPPER || (to == TO_SWAPPED && (category(c) & AG_CAT_BIT(AG_CAT_LL))))
+            put_upper(r, c, false);
+        else if ((to == TO_TITLE && !after_cased) || (to == TO_CAPITALIZED && at == 0))
+            put_upper(r, c, true);
+        else if (to == TO_SWAPPED && !is_cased(c))
+            ag_trun_put_char(r, c);
+        else
+            put_lower(r, t, at, bytes, c);
         after_cased = is_cased(c);
     }
     return ag_trun_cut(r, start);
@@ -175,7 +183,9 @@ bool ag_text_has_case(ag_trun *r, ag_ttext t, bool upper)
     return found;
 }
 
-/* ---- dates ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- dates
+ * ------------------------------------------------------------------------------------------------------------------------------------
+ */
 static struct tm date_of(ag_trun *r, long *microseconds)
 {
     struct tm date = {0};
@@ -188,7 +198,8 @@ static struct tm date_of(ag_trun *r, long *microseconds)
         return date;
     }
     int year, month, day, end = 0;
-    if (sscanf(r->date, "%4d-%2d-%2d%n", &year, &month, &day, &end) != 3 || r->date[end] || month < 1 || month > 12 || day < 1 || day > 31)
+    if (sscanf(r->date, "%4d-%2d-%2d%n", &year, &month, &day, &end) != 3 || r->date[end] || month < 1 || month > 12 ||
+        day < 1 || day > 31)
         ag_trun_fail(r, "ValueError", "the date '%.20s' must look like 2030-01-31", r->date);
     date = (struct tm){.tm_year = year - 1900, .tm_mon = month - 1, .tm_mday = day};
     time_t seconds = timegm(&date);
@@ -218,8 +229,10 @@ ag_tval ag_text_strftime(ag_trun *r, ag_ttext format)
             snprintf(text, sizeof text, "%06ld", microseconds);
             ag_trun_put_word(r, text);
         } else if (kind != 'z' && kind != 'Z') { /* which are empty without a time zone */
-            if (kind && (unsigned char)kind < 0x80) ag_trun_put(r, text, strftime(text, sizeof text, directive, &date));
-            else ag_trun_put(r, format.p + at, next - at);
+            if (kind && (unsigned char)kind < 0x80)
+                ag_trun_put(r, text, strftime(text, sizeof text, directive, &date));
+            else
+                ag_trun_put(r, format.p + at, next - at);
         }
         at = next;
     }

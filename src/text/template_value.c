@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- bounds, memory, errors -------------------------------------------------------------------------------------------------------------- */
+/* ---- bounds, memory, errors
+ * -------------------------------------------------------------------------------------------------------------- */
 /* Far above what a conversation of a million tokens needs, far below what hurts. */
 enum { MAX_STEPS = 20 * 1000 * 1000, MAX_DEPTH = 2400, BYTES_PER_STEP = 64 };
 static const size_t max_memory = (size_t)256 << 20, max_output = (size_t)64 << 20;
@@ -32,7 +33,10 @@ _Noreturn void ag_trun_fail(ag_trun *r, const char *class, const char *format, .
 _Noreturn void ag_trun_raise(ag_trun *r, ag_ttext message)
 {
     if (!message.n) ag_trun_fail(r, "TemplateError", "the template raised an exception without a message");
-    leave(r, ag_fail(r->err, AG_E_DATA, "%.*s", message.n > 1000 ? 1000 : (int)message.n, message.p));
+    char sentence[1001];
+    size_t n = message.n < sizeof sentence ? message.n : sizeof sentence - 1;
+    for (size_t i = 0; i < n; i++) sentence[i] = message.p[i] ? message.p[i] : ' '; /* which would end it */
+    leave(r, ag_fail(r->err, AG_E_DATA, "%.*s", (int)n, sentence));
 }
 
 _Noreturn void ag_trun_refuse(ag_trun *r, const char *what, const char *name)
@@ -49,7 +53,8 @@ void ag_trun_work(ag_trun *r, size_t steps)
 void ag_trun_enter(ag_trun *r)
 {
     ag_trun_work(r, 1);
-    if (++r->depth > MAX_DEPTH) ag_trun_fail(r, "RecursionError", "the template, or a value that it makes, nests deeper than %d levels", MAX_DEPTH);
+    if (++r->depth > MAX_DEPTH)
+        ag_trun_fail(r, "RecursionError", "the template, or a value that it makes, nests deeper than %d levels", MAX_DEPTH);
 }
 
 void *ag_trun_alloc(ag_trun *r, size_t n, size_t size)
@@ -61,10 +66,13 @@ void *ag_trun_alloc(ag_trun *r, size_t n, size_t size)
     return ag_arena_alloc(&r->arena, bytes);
 }
 
-/* ---- making texts --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- making texts
+ * ---------------------------------------------------------------------------------------------------------------------------
+ */
 void ag_trun_put(ag_trun *r, const char *p, size_t n)
 {
-    if (n > max_output || r->out.n > max_output - n) ag_trun_fail(r, "MemoryError", "the template writes more than %zu MiB", max_output >> 20);
+    if (n > max_output || r->out.n > max_output - n)
+        ag_trun_fail(r, "MemoryError", "the template writes more than %zu MiB", max_output >> 20);
     ag_trun_work(r, n / BYTES_PER_STEP);
     ag_str_add_n(&r->out, p, n);
 }
@@ -86,7 +94,8 @@ ag_tval ag_trun_cut(ag_trun *r, size_t at)
     return ag_tval_text(p, n);
 }
 
-/* ---- texts and code points --------------------------------------------------------------------------------------------------------------------- */
+/* ---- texts and code points
+ * --------------------------------------------------------------------------------------------------------------------- */
 ag_tval ag_tval_word(const char *text) { return ag_tval_text(text, strlen(text)); }
 
 ag_tval ag_tval_no_member(ag_tval of, ag_ttext name)
@@ -124,18 +133,22 @@ size_t ag_ttext_offset(ag_ttext t, size_t code_points)
 bool ag_code_point_is_space(uint32_t c)
 {
     if (c < 0x80) return c == ' ' || (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x1f);
-    return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+    return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
+           c == 0x205f || c == 0x3000;
 }
 
 ag_ttext ag_ttext_strip(ag_ttext t, bool left, bool right)
 {
     size_t bytes;
-    while (left && t.n && ag_code_point_is_space(ag_utf8_peek((const unsigned char *)t.p, 0, &bytes))) t.p += bytes, t.n -= bytes;
+    while (left && t.n && ag_code_point_is_space(ag_utf8_peek((const unsigned char *)t.p, 0, &bytes)))
+        t.p += bytes, t.n -= bytes;
     while (right && t.n && ag_code_point_is_space(ag_utf8_before((const unsigned char *)t.p, t.n, &bytes))) t.n -= bytes;
     return t;
 }
 
-/* ---- containers -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- containers
+ * --------------------------------------------------------------------------------------------------------------------------------
+ */
 void ag_tgrow_add(ag_trun *r, ag_tgrow *g, ag_tval v)
 {
     if (g->n == g->room) {
@@ -284,12 +297,15 @@ ag_tval *ag_tdict_find_text(const ag_tdict *d, ag_ttext key)
     return e ? &e->value : NULL;
 }
 
-/* ---- what a value is -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- what a value is
+ * -------------------------------------------------------------------------------------------------------------------------- */
 const char *ag_tval_type(ag_tval v)
 {
-    static const char *const names[] = {"Undefined", "NoneType", "bool", "int", "float", "str", "list", "tuple", "dict", "dict_keys", "dict_values",
-                                        "dict_items", "range", "generator", "TemplateNamespace", "Macro", "function", "method", "LoopContext",
-                                        "Cycler", "Joiner", "missing"};
+    static const char *const names[] = {"Undefined",   "NoneType",   "bool",   "int",         "float",
+                                        "str",         "list",       "tuple",  "dict",        "dict_keys",
+                                        "dict_values", "dict_items", "range",  "generator",   "TemplateNamespace",
+                                        "Macro",       "function",   "method", "LoopContext", "Cycler",
+                                        "Joiner",      "missing"};
     return names[v.kind];
 }
 
@@ -302,9 +318,12 @@ double ag_tval_double(ag_tval v) { return v.kind == AG_T_FLOAT ? v.f : (double)a
 _Noreturn void ag_tval_undefined_error(ag_trun *r, ag_tval v)
 {
     int n = v.s.n > 200 ? 200 : (int)v.s.n;
-    if (v.flags & AG_TF_UNSAFE) ag_trun_fail(r, "SecurityError", "access to attribute '%.*s' of '%s' object is unsafe.", n, v.s.p, ag_tval_type((ag_tval){.kind = v.of}));
-    if (v.flags & AG_TF_MEMBER && v.of == AG_T_NONE) ag_trun_fail(r, "UndefinedError", "'None' has no attribute '%.*s'", n, v.s.p);
-    if (v.flags & AG_TF_MEMBER) ag_trun_fail(r, "UndefinedError", "'%s object' has no attribute '%.*s'", ag_tval_type((ag_tval){.kind = v.of}), n, v.s.p);
+    const char *of = ag_tval_type((ag_tval){.kind = v.of});
+    if (v.flags & AG_TF_UNSAFE)
+        ag_trun_fail(r, "SecurityError", "access to attribute '%.*s' of '%s' object is unsafe.", n, v.s.p, of);
+    if (v.flags & AG_TF_MEMBER && v.of == AG_T_NONE)
+        ag_trun_fail(r, "UndefinedError", "'None' has no attribute '%.*s'", n, v.s.p);
+    if (v.flags & AG_TF_MEMBER) ag_trun_fail(r, "UndefinedError", "'%s object' has no attribute '%.*s'", of, n, v.s.p);
     ag_trun_fail(r, "UndefinedError", "'%.*s' is undefined", n, v.s.p);
 }
 
@@ -345,7 +364,10 @@ bool ag_tval_truth(ag_tval v)
     }
 }
 
-bool ag_tval_can_iterate(ag_tval v) { return v.kind == AG_T_UNDEFINED || (v.kind >= AG_T_STR && v.kind <= AG_T_LAZY) || v.kind == AG_T_LOOP; }
+bool ag_tval_can_iterate(ag_tval v)
+{
+    return v.kind == AG_T_UNDEFINED || (v.kind >= AG_T_STR && v.kind <= AG_T_LAZY) || v.kind == AG_T_LOOP;
+}
 
 static ag_tlist code_points(ag_trun *r, ag_ttext t)
 {
@@ -399,7 +421,9 @@ ag_tlist ag_tval_items(ag_trun *r, ag_tval v)
     }
 }
 
-/* ---- comparing ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- comparing
+ * ----------------------------------------------------------------------------------------------------------------------------------
+ */
 bool ag_tval_same(ag_tval a, ag_tval b)
 {
     if (a.kind != b.kind) return false;
@@ -444,7 +468,8 @@ bool ag_tval_equal(ag_trun *r, ag_tval a, ag_tval b)
     case AG_T_STR: return a.s.n == b.s.n && memcmp(a.s.p, b.s.p, a.s.n) == 0;
     case AG_T_UNDEFINED: return true;
     case AG_T_RANGE:
-        return a.range->n == b.range->n && (!a.range->n || (a.range->start == b.range->start && (a.range->n == 1 || a.range->step == b.range->step)));
+        return a.range->n == b.range->n &&
+               (!a.range->n || (a.range->start == b.range->start && (a.range->n == 1 || a.range->step == b.range->step)));
     case AG_T_LIST:
     case AG_T_TUPLE:
     case AG_T_DICT:
@@ -452,7 +477,9 @@ bool ag_tval_equal(ag_trun *r, ag_tval a, ag_tval b)
         equal = a.list == b.list || (a.kind == AG_T_DICT ? equal_dicts(r, a.dict, b.dict) : equal_lists(r, a.list, b.list));
         ag_trun_exit(r);
         return equal;
-    case AG_T_METHOD: return ag_tval_same(a.method->self, b.method->self) && a.method->call == b.method->call && !strcmp(a.method->name, b.method->name);
+    case AG_T_METHOD:
+        return ag_tval_same(a.method->self, b.method->self) && a.method->call == b.method->call &&
+               !strcmp(a.method->name, b.method->name);
     default: return ag_tval_same(a, b);
     }
 }
@@ -477,11 +504,14 @@ int ag_tval_compare(ag_trun *r, ag_tval a, ag_tval b, const char *operator)
         ag_trun_enter(r);
         size_t n = a.list->n < b.list->n ? a.list->n : b.list->n, i = 0;
         while (i < n && ag_tval_equal(r, a.list->at[i], b.list->at[i])) i++;
-        int order = i < n ? ag_tval_compare(r, a.list->at[i], b.list->at[i], operator) : a.list->n < b.list->n ? -1 : a.list->n > b.list->n;
+        int order = i < n                   ? ag_tval_compare(r, a.list->at[i], b.list->at[i], operator)
+                    : a.list->n < b.list->n ? -1
+                                            : a.list->n > b.list->n;
         ag_trun_exit(r);
         return order;
     }
-    ag_trun_fail(r, "TypeError", "'%s' not supported between instances of '%s' and '%s'", operator, ag_tval_type(a), ag_tval_type(b));
+    ag_trun_fail(r, "TypeError", "'%s' not supported between instances of '%s' and '%s'", operator, ag_tval_type(a),
+                 ag_tval_type(b));
 }
 
 static bool holds_item(ag_trun *r, ag_tlist items, ag_tval item)
@@ -496,15 +526,18 @@ bool ag_tval_contains(ag_trun *r, ag_tval container, ag_tval item)
 {
     switch (container.kind) {
     case AG_T_STR:
-        if (item.kind != AG_T_STR) ag_trun_fail(r, "TypeError", "'in <string>' requires string as left operand, not %s", ag_tval_type(item));
+        if (item.kind != AG_T_STR)
+            ag_trun_fail(r, "TypeError", "'in <string>' requires string as left operand, not %s", ag_tval_type(item));
         ag_trun_work(r, container.s.n / BYTES_PER_STEP);
         return item.s.n == 0 || memmem(container.s.p, container.s.n, item.s.p, item.s.n) != NULL;
     case AG_T_DICT:
     case AG_T_KEYS:
-        if (item.kind == AG_T_LIST || item.kind == AG_T_DICT) ag_trun_fail(r, "TypeError", "unhashable type: '%s'", ag_tval_type(item));
+        if (item.kind == AG_T_LIST || item.kind == AG_T_DICT)
+            ag_trun_fail(r, "TypeError", "unhashable type: '%s'", ag_tval_type(item));
         return ag_tdict_find(r, container.dict, item) != NULL;
     default:
-        if (!ag_tval_can_iterate(container)) ag_trun_fail(r, "TypeError", "argument of type '%s' is not iterable", ag_tval_type(container));
+        if (!ag_tval_can_iterate(container))
+            ag_trun_fail(r, "TypeError", "argument of type '%s' is not iterable", ag_tval_type(container));
         return holds_item(r, ag_tval_items(r, container), item);
     }
 }

@@ -1,11 +1,11 @@
 /* Values of a chat template, with the semantics that Python gives them: what template_*.c share, and nobody else includes.
  *
- * A value is 32 bytes and is passed by copy. Whatever it points to lives in an arena, the tree's or the run's, and does not change once
- * it is made (namespaces, loops and half-read iterators excepted), so parts are shared freely: a slice of a string or a list is a
- * pointer into it.
+ * A value is 32 bytes and is passed by copy. Whatever it points to lives in an arena, the tree's or the run's, and does not
+ * change once it is made (namespaces, loops and half-read iterators excepted), so parts are shared freely: a slice of a string
+ * or a list is a pointer into it.
  *
- * A run that fails leaves by one jump (ag_trun_fail): a template is a stranger's program, it may fail at any depth, and everything that
- * it made goes away with the run's arena. So nothing below owns memory elsewhere while a run lasts. */
+ * A run that fails leaves by one jump (ag_trun_fail): a template is a stranger's program, it may fail at any depth, and
+ * everything that it made goes away with the run's arena. So nothing below owns memory elsewhere while a run lasts. */
 #ifndef AG_TEMPLATE_VALUE_H
 #define AG_TEMPLATE_VALUE_H
 
@@ -149,30 +149,35 @@ struct ag_tcycle { /* cycler and joiner */
     size_t at;
 };
 
-/* ---- constants ---------------------------------------------------------------------------------------------------------------- */
+/* ---- constants
+ * ---------------------------------------------------------------------------------------------------------------- */
 static inline ag_tval ag_tval_none(void) { return (ag_tval){.kind = AG_T_NONE}; }
 static inline ag_tval ag_tval_bool(bool b) { return (ag_tval){.kind = AG_T_BOOL, .b = b}; }
 static inline ag_tval ag_tval_int(ag_tint i) { return (ag_tval){.kind = AG_T_INT, .i = i}; }
 static inline ag_tval ag_tval_float(double f) { return (ag_tval){.kind = AG_T_FLOAT, .f = f}; }
 static inline ag_tval ag_tval_text(const char *p, size_t n) { return (ag_tval){.kind = AG_T_STR, .s = {p, n}}; }
 ag_tval ag_tval_word(const char *text); /* borrows */
-static inline ag_tval ag_tval_undefined(const char *name, size_t n) { return (ag_tval){.kind = AG_T_UNDEFINED, .s = {name, n}}; }
+static inline ag_tval ag_tval_undefined(const char *name, size_t n)
+{
+    return (ag_tval){.kind = AG_T_UNDEFINED, .s = {name, n}};
+}
 static inline ag_tval ag_tval_dict(ag_tdict *d) { return (ag_tval){.kind = AG_T_DICT, .dict = d}; }
 ag_tval ag_tval_no_member(ag_tval of, ag_ttext name); /* undefined, and says of what */
 
 bool ag_ttext_is(ag_ttext t, const char *word);
 int ag_ttext_compare(ag_ttext a, ag_ttext b);
 
-/* ---- a run: bounds, memory, errors ---------------------------------------------------------------------------------------------- */
+/* ---- a run: bounds, memory, errors
+ * ---------------------------------------------------------------------------------------------- */
 typedef struct ag_tframe ag_tframe;
 
 struct ag_trun {
     jmp_buf leave;
     ag_arena arena;
-    ag_str out;        /* what is printed; captures and texts being made stand behind what was printed before */
+    ag_str out; /* what is printed; captures and texts being made stand behind what was printed before */
     size_t steps, depth;
-    uint32_t line;     /* of the statement or call that runs */
-    const char *name;  /* of the template, for sentences */
+    uint32_t line;    /* of the statement or call that runs */
+    const char *name; /* of the template, for sentences */
     ag_err *err;
     ag_status status;
     const struct ag_ttree *tree;
@@ -181,17 +186,17 @@ struct ag_trun {
     size_t outer_capture; /* where the outermost capture starts; SIZE_MAX outside captures */
     struct ag_tmark {
         size_t start, end;
-    } *marks; /* in the arena */
+    } * marks; /* in the arena */
     size_t n_marks, room_marks;
 };
 
 /* "NAME: line N: CLASS: sentence", AG_E_DATA; class is the name Python has for the error. Does not return. */
 _Noreturn void ag_trun_fail(ag_trun *r, const char *class, const char *format, ...) __attribute__((format(printf, 3, 4)));
-_Noreturn void ag_trun_raise(ag_trun *r, ag_ttext message);              /* raise_exception: its own words alone */
+_Noreturn void ag_trun_raise(ag_trun *r, ag_ttext message);                    /* raise_exception: its own words alone */
 _Noreturn void ag_trun_refuse(ag_trun *r, const char *what, const char *name); /* AG_E_UNSUPPORTED: what we do not have */
-void *ag_trun_alloc(ag_trun *r, size_t n, size_t size);                  /* zeroed; meets the bound on memory */
-void ag_trun_work(ag_trun *r, size_t steps);                             /* meets the bound on steps */
-void ag_trun_enter(ag_trun *r);                                          /* meets the bound on depth */
+void *ag_trun_alloc(ag_trun *r, size_t n, size_t size);                        /* zeroed; meets the bound on memory */
+void ag_trun_work(ag_trun *r, size_t steps);                                   /* meets the bound on steps */
+void ag_trun_enter(ag_trun *r);                                                /* meets the bound on depth */
 static inline void ag_trun_exit(ag_trun *r) { r->depth--; }
 
 /* Texts are made at the end of r->out: at = r->out.n; put, put, …; then ag_trun_cut(r, at) takes them off again as a value. */
@@ -201,7 +206,8 @@ void ag_trun_put_word(ag_trun *r, const char *text);
 void ag_trun_put_char(ag_trun *r, uint32_t code_point);
 ag_tval ag_trun_cut(ag_trun *r, size_t at);
 
-/* ---- containers ---------------------------------------------------------------------------------------------------------------- */
+/* ---- containers
+ * ---------------------------------------------------------------------------------------------------------------- */
 typedef struct { /* a list that grows */
     ag_tval *at;
     size_t n, room;
@@ -215,21 +221,22 @@ void ag_tdict_set(ag_trun *r, ag_tdict *d, ag_tval key, ag_tval value); /* TypeE
 ag_tval *ag_tdict_find(ag_trun *r, const ag_tdict *d, ag_tval key);     /* NULL: not there, or no hash */
 ag_tval *ag_tdict_find_text(const ag_tdict *d, ag_ttext key);
 
-/* ---- what Python does with any value ----------------------------------------------------------------------------------------------- */
+/* ---- what Python does with any value
+ * ----------------------------------------------------------------------------------------------- */
 const char *ag_tval_type(ag_tval v); /* "str", "NoneType", … */
 bool ag_tval_is_text(ag_tval v, const char *word);
 bool ag_tval_truth(ag_tval v);
 bool ag_tval_equal(ag_trun *r, ag_tval a, ag_tval b);
-bool ag_tval_same(ag_tval a, ag_tval b);                                       /* is */
-int ag_tval_compare(ag_trun *r, ag_tval a, ag_tval b, const char *operator);   /* <0, 0, >0; 2: neither (nan). TypeError */
-bool ag_tval_contains(ag_trun *r, ag_tval container, ag_tval item);            /* in */
-bool ag_tval_is_number(ag_tval v);                                             /* int, float or bool */
+bool ag_tval_same(ag_tval a, ag_tval b);                                     /* is */
+int ag_tval_compare(ag_trun *r, ag_tval a, ag_tval b, const char *operator); /* <0, 0, >0; 2: neither (nan). TypeError */
+bool ag_tval_contains(ag_trun *r, ag_tval container, ag_tval item);          /* in */
+bool ag_tval_is_number(ag_tval v);                                           /* int, float or bool */
 static inline bool ag_tval_is_integral(ag_tval v) { return v.kind == AG_T_INT || v.kind == AG_T_BOOL; }
 static inline ag_tint ag_tval_integer(ag_tval v) { return v.kind == AG_T_BOOL ? (ag_tint)v.b : v.i; }
 double ag_tval_double(ag_tval v);
 bool ag_tval_has_length(ag_tval v, size_t *n);
 size_t ag_tval_length(ag_trun *r, ag_tval v);
-ag_tlist ag_tval_items(ag_trun *r, ag_tval v);                                 /* iterates; reads a generator to its end. TypeError */
+ag_tlist ag_tval_items(ag_trun *r, ag_tval v); /* iterates; reads a generator to its end. TypeError */
 bool ag_tval_can_iterate(ag_tval v);
 _Noreturn void ag_tval_undefined_error(ag_trun *r, ag_tval v);
 static inline void ag_tval_need_defined(ag_trun *r, ag_tval v)
@@ -237,7 +244,8 @@ static inline void ag_tval_need_defined(ag_trun *r, ag_tval v)
     if (v.kind == AG_T_UNDEFINED) ag_tval_undefined_error(r, v);
 }
 
-/* ---- texts (template_print.c) -------------------------------------------------------------------------------------------------------- */
+/* ---- texts (template_print.c)
+ * -------------------------------------------------------------------------------------------------------- */
 void ag_tval_print(ag_trun *r, ag_tval v); /* str(v) to the end of r->out */
 void ag_tval_repr(ag_trun *r, ag_tval v);
 ag_tval ag_tval_to_text(ag_trun *r, ag_tval v); /* str(v); keeps a mark */
@@ -245,10 +253,11 @@ ag_tval ag_filter_tojson(ag_trun *r, ag_tval v, const ag_targs *args);
 void ag_trun_put_int(ag_trun *r, ag_tint i, unsigned base);
 void ag_trun_put_escaped(ag_trun *r, ag_ttext t); /* & < > ' " for HTML */
 
-/* ---- code points ---------------------------------------------------------------------------------------------------------------- */
+/* ---- code points
+ * ---------------------------------------------------------------------------------------------------------------- */
 size_t ag_ttext_count(ag_trun *r, ag_ttext t);
-size_t ag_ttext_offset(ag_ttext t, size_t code_points); /* the byte at which that code point begins */
-bool ag_code_point_is_space(uint32_t c);                /* Python's str.isspace */
+size_t ag_ttext_offset(ag_ttext t, size_t code_points);     /* the byte at which that code point begins */
+bool ag_code_point_is_space(uint32_t c);                    /* Python's str.isspace */
 ag_ttext ag_ttext_strip(ag_ttext t, bool left, bool right); /* white space */
 
 #endif

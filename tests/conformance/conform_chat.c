@@ -1,10 +1,11 @@
 /* Renders many chat templates over many conversations and compares every text with what transformers made of it.
  *
- *     conform_chat CHAT.jsonl CONVERSATIONS.jsonl TEMPLATES_FOLDER      rows {"template", "conversation", "text" or "error"+"kind", "generation"}
- *     conform_chat UNITS.jsonl                                          rows {"template": source, "kwargs", "text" or "error"+"kind"}
+ *     conform_chat CHAT.jsonl CONVERSATIONS.jsonl TEMPLATES_FOLDER      rows {"template", "conversation", "text" or
+ * "error"+"kind", "generation"} conform_chat UNITS.jsonl                                          rows {"template": source,
+ * "kwargs", "text" or "error"+"kind"}
  *
- * Special tokens and the date are those of the goldens: <s>, </s>, </s>, 2026-03-07. Prints each difference and the counts; exit
- * status 1 when there is one. */
+ * Special tokens and the date are those of the goldens: <s>, </s>, </s>, 2026-03-07. Prints each difference and the counts;
+ * exit status 1 when there is one. */
 #include "base/json.h"
 #include "text/chat_template.h"
 
@@ -78,11 +79,16 @@ static void compare(const char *title, const json_t *row, const char *source, si
     ag_status status = ag_chat_template_compile(&t, source, n, "chat_template.jinja", &err);
     if (!status) status = ag_chat_template_render(t, args, &text, &marks, &err);
     const json_t *wanted = json_object_get(row, "text");
-    const char *kind = json_string_value(json_object_get(row, "kind")), *error = json_string_value(json_object_get(row, "error"));
+    const char *kind = json_string_value(json_object_get(row, "kind")),
+               *error = json_string_value(json_object_get(row, "error"));
     bool same;
-    if (wanted) same = !status && text.n == json_string_length(wanted) && !memcmp(text.text, json_string_value(wanted), text.n) && same_marks(row, &marks, &text);
-    else if (!strcmp(kind, "raise_exception")) same = status && !strncmp(err.text, error, strlen(error));
-    else same = status && !strncmp(err.text, "chat_template.jinja: ", 21);
+    if (wanted)
+        same = !status && text.n == json_string_length(wanted) && !memcmp(text.text, json_string_value(wanted), text.n) &&
+               same_marks(row, &marks, &text);
+    else if (!strcmp(kind, "raise_exception"))
+        same = status && !strncmp(err.text, error, strlen(error));
+    else
+        same = status && !strncmp(err.text, "chat_template.jinja: ", 21);
     n_same += same;
     n_different += !same;
     if (!same && n_shown++ < 40) {
@@ -90,10 +96,15 @@ static void compare(const char *title, const json_t *row, const char *source, si
         const char *w = wanted ? json_string_value(wanted) : NULL;
         while (w && !status && at < text.n && w[at] && text.text[at] == w[at]) at++;
         at = at > 30 ? at - 30 : 0;
-        printf("%s\n  wanted: %s%.120s\n  found:  %s%.120s\n", title, w ? "" : kind, w && strlen(w) > at ? w + at : w ? "" : error, status ? "error " : "", status ? err.text : text.text + at);
+        printf("%s\n  wanted: %s%.120s\n  found:  %s%.120s\n", title, w ? "" : kind,
+               w && strlen(w) > at ? w + at
+               : w                 ? ""
+                                   : error,
+               status ? "error " : "", status ? err.text : text.text + at);
     }
     /* the class of the error, where Python's is no syntax error */
-    if (same && status && !wanted && strcmp(kind, "raise_exception") && !strstr(err.text, kind)) printf("%s\n  (error of class %s, ours: %s)\n", title, kind, err.text);
+    if (same && status && !wanted && strcmp(kind, "raise_exception") && !strstr(err.text, kind))
+        printf("%s\n  (error of class %s, ours: %s)\n", title, kind, err.text);
     free(marks.range);
     ag_str_free(&text);
     ag_chat_template_free(&t);
@@ -106,11 +117,16 @@ int main(int argc, char **argv)
         return 2;
     }
     static const ag_chat_special specials[] = {{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"pad_token", "</s>"}};
-    json_t *rows = read_lines(argv[1]), *conversations = argc == 4 ? read_lines(argv[2]) : NULL, *hi = json_pack("[{s:s, s:s}]", "role", "user", "content", "Hi");
+    json_t *rows = read_lines(argv[1]), *conversations = argc == 4 ? read_lines(argv[2]) : NULL,
+           *hi = json_pack("[{s:s, s:s}]", "role", "user", "content", "Hi");
     for (size_t i = 0; i < json_array_size(rows); i++) {
         const json_t *row = json_array_get(rows, i);
         const char *template = json_string_value(json_object_get(row, "template"));
-        ag_chat_render_args args = {.messages = hi, .variables = json_object_get(row, "kwargs"), .specials = specials, .n_specials = 3, .date = "2026-03-07"};
+        ag_chat_render_args args = {.messages = hi,
+                                    .variables = json_object_get(row, "kwargs"),
+                                    .specials = specials,
+                                    .n_specials = 3,
+                                    .date = "2026-03-07"};
         if (!conversations) {
             compare(template, row, template, json_string_length(json_object_get(row, "template")), &args);
             continue;
@@ -118,7 +134,8 @@ int main(int argc, char **argv)
         const char *name = json_string_value(json_object_get(row, "conversation"));
         const json_t *c = NULL;
         for (size_t k = 0; k < json_array_size(conversations); k++)
-            if (!strcmp(name, json_string_value(json_object_get(json_array_get(conversations, k), "name")))) c = json_array_get(conversations, k);
+            if (!strcmp(name, json_string_value(json_object_get(json_array_get(conversations, k), "name"))))
+                c = json_array_get(conversations, k);
         char path[4096], title[512];
         size_t n;
         snprintf(path, sizeof path, "%s/%s", argv[3], template);

@@ -9,7 +9,8 @@
 static ag_err err;
 static const ag_chat_special specials[] = {{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"pad_token", "</s>"}};
 
-/* ---- goldens of transformers ------------------------------------------------------------------------------------------------------------------ */
+/* ---- goldens of transformers
+ * ------------------------------------------------------------------------------------------------------------------ */
 static json_t *golden_lines(const char *name)
 {
     char path[512], *line = NULL;
@@ -34,8 +35,10 @@ static void check_marks(const json_t *wanted, const ag_chat_marks *marks, const 
 {
     assert_int_equal(json_array_size(wanted), marks->n);
     for (size_t i = 0; i < marks->n; i++) {
-        assert_int_equal(json_integer_value(json_array_get(json_array_get(wanted, i), 0)), code_points(text, marks->range[i].start));
-        assert_int_equal(json_integer_value(json_array_get(json_array_get(wanted, i), 1)), code_points(text, marks->range[i].end));
+        assert_int_equal(json_integer_value(json_array_get(json_array_get(wanted, i), 0)),
+                         code_points(text, marks->range[i].start));
+        assert_int_equal(json_integer_value(json_array_get(json_array_get(wanted, i), 1)),
+                         code_points(text, marks->range[i].end));
     }
 }
 
@@ -47,22 +50,33 @@ static void check_row(const json_t *row, const json_t *messages)
     ag_chat_template *t;
     ag_str text = {0};
     ag_chat_marks marks = {0};
-    ag_status status = ag_chat_template_compile(&t, source, json_string_length(json_object_get(row, "template")), "t.jinja", &err);
+    ag_status status =
+        ag_chat_template_compile(&t, source, json_string_length(json_object_get(row, "template")), "t.jinja", &err);
     if (!status)
-        status = ag_chat_template_render(t, &(ag_chat_render_args){.messages = messages, .tools = json_object_get(row, "tools"),
-            .variables = json_object_get(row, "kwargs"), .add_generation_prompt = json_is_true(json_object_get(row, "add_generation_prompt")),
-            .specials = specials, .n_specials = 3, .date = "2026-03-07"}, &text, &marks, &err);
+        status = ag_chat_template_render(
+            t,
+            &(ag_chat_render_args){.messages = messages,
+                                   .tools = json_object_get(row, "tools"),
+                                   .variables = json_object_get(row, "kwargs"),
+                                   .add_generation_prompt = json_is_true(json_object_get(row, "add_generation_prompt")),
+                                   .specials = specials,
+                                   .n_specials = 3,
+                                   .date = "2026-03-07"},
+            &text, &marks, &err);
     if (text_wanted) {
         if (status) fail_msg("%s\n%s", source, err.text);
         if (text.n != json_string_length(text_wanted) || memcmp(text.text, json_string_value(text_wanted), text.n))
             fail_msg("%s\nwanted \"%s\"\nfound  \"%s\"", source, json_string_value(text_wanted), text.text);
         if (json_object_get(row, "generation")) check_marks(json_object_get(row, "generation"), &marks, &text);
     } else {
-        const char *kind = json_string_value(json_object_get(row, "kind")), *error = json_string_value(json_object_get(row, "error"));
+        const char *kind = json_string_value(json_object_get(row, "kind")),
+                   *error = json_string_value(json_object_get(row, "error"));
         if (!status) fail_msg("%s\ngave \"%s\", must fail with %s", source, text.text, kind);
         assert_int_equal(text.n, 0);
-        if (strcmp(kind, "raise_exception") == 0) assert_string_equal(error, err.text);
-        else if (strcmp(kind, "SyntaxError") != 0 && !strstr(err.text, kind)) fail_msg("%s\nmust fail with %s: %s", source, kind, err.text);
+        if (strcmp(kind, "raise_exception") == 0)
+            assert_string_equal(error, err.text);
+        else if (strcmp(kind, "SyntaxError") != 0 && !strstr(err.text, kind))
+            fail_msg("%s\nmust fail with %s: %s", source, kind, err.text);
     }
     free(marks.range);
     ag_str_free(&text);
@@ -84,17 +98,23 @@ static void whole_conversations_render_as_in_transformers(void **state)
     (void)state;
     json_t *rows = golden_lines("whole.jsonl");
     assert_true(json_array_size(rows) >= 20);
-    for (size_t i = 0; i < json_array_size(rows); i++) check_row(json_array_get(rows, i), json_object_get(json_array_get(rows, i), "messages"));
+    for (size_t i = 0; i < json_array_size(rows); i++)
+        check_row(json_array_get(rows, i), json_object_get(json_array_get(rows, i), "messages"));
     json_decref(rows);
 }
 
-/* ---- what no golden says ------------------------------------------------------------------------------------------------------------------------ */
-static ag_status compile(ag_chat_template **t, const char *source) { return ag_chat_template_compile(t, source, strlen(source), "t.jinja", &err); }
+/* ---- what no golden says
+ * ------------------------------------------------------------------------------------------------------------------------ */
+static ag_status compile(ag_chat_template **t, const char *source)
+{
+    return ag_chat_template_compile(t, source, strlen(source), "t.jinja", &err);
+}
 
 static ag_status render_with(const char *source, const char *variables, ag_str *text)
 {
     ag_chat_template *t;
-    json_t *hi = json_pack("[{s:s, s:s}]", "role", "user", "content", "Hi"), *v = variables ? json_loads(variables, 0, NULL) : NULL;
+    json_t *hi = json_pack("[{s:s, s:s}]", "role", "user", "content", "Hi"),
+           *v = variables ? json_loads(variables, 0, NULL) : NULL;
     must(compile(&t, source));
     ag_status status = ag_chat_template_render(t, &(ag_chat_render_args){.messages = hi, .variables = v}, text, NULL, &err);
     ag_chat_template_free(&t);
@@ -131,7 +151,8 @@ static void refuse_compile(const char *source, ag_status code, const char *part)
 static void what_is_wrong_is_named_with_its_line(void **state)
 {
     (void)state;
-    refuse_compile("a\n{% if x %}\n{% endfor %}", AG_E_FORMAT, "t.jinja: line 3: TemplateSyntaxError: Encountered unknown tag 'endfor'");
+    refuse_compile("a\n{% if x %}\n{% endfor %}", AG_E_FORMAT,
+                   "t.jinja: line 3: TemplateSyntaxError: Encountered unknown tag 'endfor'");
     refuse_compile("a\n\n{% for x in y %}\n", AG_E_FORMAT, "line 3: ");
     refuse_compile("\n{{ x | from_json }}", AG_E_UNSUPPORTED, "line 2: TemplateAssertionError: No filter named 'from_json'");
     refuse_compile("{{ x is nosuchtest }}", AG_E_UNSUPPORTED, "No test named 'nosuchtest'");
@@ -140,7 +161,8 @@ static void what_is_wrong_is_named_with_its_line(void **state)
     refuse_compile("{{ 'a\\ud800' }}", AG_E_FORMAT, "escape");
     refuse_compile("{# never", AG_E_FORMAT, "end of comment");
     refuse_run("{% set x = 1 %}\n{{ 'a'\n + x }}", AG_E_DATA, "t.jinja: line 3: TypeError: can only concatenate str");
-    refuse_run("\n{% if true %}{{ x | from_json }}{% endif %}", AG_E_DATA, "line 2: TemplateRuntimeError: No filter named 'from_json'");
+    refuse_run("\n{% if true %}{{ x | from_json }}{% endif %}", AG_E_DATA,
+               "line 2: TemplateRuntimeError: No filter named 'from_json'");
     refuse_run("{{ [1] | pprint }}", AG_E_UNSUPPORTED, "'pprint'");
     refuse_run("{{ 'a'.translate({}) }}", AG_E_UNSUPPORTED, "'translate'");
 }
@@ -151,9 +173,11 @@ static void a_stranger_program_has_bounds(void **state)
     char deep[4096];
     refuse_run("{% set r = range(9999) | list %}{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}", AG_E_DATA, "steps");
     refuse_run("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", AG_E_DATA, "RecursionError");
-    refuse_run("{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}", AG_E_DATA, "RecursionError");
+    refuse_run("{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}",
+               AG_E_DATA, "RecursionError");
     refuse_run("{% for i in range(1000) %}{{ 'x' * 1000000 }}{% endfor %}", AG_E_DATA, "MiB");
-    refuse_run("{% set ns = namespace(x='ab' * 1000) %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}", AG_E_DATA, "MiB");
+    refuse_run("{% set ns = namespace(x='ab' * 1000) %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+               AG_E_DATA, "MiB");
     refuse_run("{{ [1] * 99999999999 }}", AG_E_DATA, "MiB");
     refuse_run("{{ 'a'.center(99999999999) }}", AG_E_DATA, "Error");
     refuse_run("{{ range(100001) }}", AG_E_DATA, "Range too big");
@@ -175,12 +199,14 @@ static void the_caller_gives_the_variables(void **state)
     (void)state;
     ag_str text = {0};
     must_fail(AG_E_USAGE, "'tools'", render_with("x", "{\"tools\": []}", &text));
-    must(render_with("{{ a.b }}{{ bos_token is defined }}{{ tools }}{{ add_generation_prompt }}", "{\"a\": {\"b\": \"v\"}}", &text));
+    must(render_with("{{ a.b }}{{ bos_token is defined }}{{ tools }}{{ add_generation_prompt }}", "{\"a\": {\"b\": \"v\"}}",
+                     &text));
     assert_string_equal(text.text, "vFalseNoneFalse");
     ag_chat_template *t;
     must(compile(&t, "x"));
     json_t *empty = json_array(), *wrong = json_pack("[s]", "x");
-    must_fail(AG_E_DATA, "at least one", ag_chat_template_render(t, &(ag_chat_render_args){.messages = empty}, &text, NULL, &err));
+    must_fail(AG_E_DATA, "at least one",
+              ag_chat_template_render(t, &(ag_chat_render_args){.messages = empty}, &text, NULL, &err));
     must_fail(AG_E_DATA, "message 1", ag_chat_template_render(t, &(ag_chat_render_args){.messages = wrong}, &text, NULL, &err));
     json_decref(empty);
     json_decref(wrong);
@@ -195,7 +221,8 @@ static void text_is_appended_and_marks_count_from_its_start(void **state)
     ag_chat_marks marks = {0};
     ag_str text = {0};
     json_t *hi = json_pack("[{s:s, s:s}]", "role", "user", "content", "Hi");
-    must(compile(&t, "é{% generation %}ü{% endgeneration %}{% generation %}{% endgeneration %}-{% for i in [1, 2] %}{% generation %}{{ i }}{% endgeneration %}{% endfor %}"));
+    must(compile(&t, "é{% generation %}ü{% endgeneration %}{% generation %}{% endgeneration %}-"
+                     "{% for i in [1, 2] %}{% generation %}{{ i }}{% endgeneration %}{% endfor %}"));
     assert_true(ag_chat_template_has_generation(t));
     ag_str_add(&text, "ab");
     must(ag_chat_template_render(t, &(ag_chat_render_args){.messages = hi}, &text, &marks, &err));
@@ -221,7 +248,8 @@ static void any_number_of_threads_may_render_one_template(void **state)
     ag_chat_template *t;
     json_t *hi = json_pack("[{s:s, s:s}]", "role", "user", "content", "Hi");
     int wrong = 0;
-    must(compile(&t, "{% macro f(x) %}{{ x | upper }}{% endmacro %}{% set ns = namespace(n=0) %}{% for i in range(50) %}{% set ns.n = ns.n + i %}{{ f('é') }}{% endfor %}{{ ns.n }}{{ messages }}"));
+    must(compile(&t, "{% macro f(x) %}{{ x | upper }}{% endmacro %}{% set ns = namespace(n=0) %}"
+                     "{% for i in range(50) %}{% set ns.n = ns.n + i %}{{ f('é') }}{% endfor %}{{ ns.n }}{{ messages }}"));
 #pragma omp parallel for num_threads(4) reduction(+ : wrong)
     for (int i = 0; i < 64; i++) {
         ag_str text = {0};
