@@ -94,7 +94,7 @@ static ag_status wrong(const place *at, const char *format, ...)
 static const char *kind_of(const json_t *value)
 {
     switch (json_typeof(value)) {
-    case JSON_OBJECT: return "an object";
+    case JSON_OBJECT: return ag_json_big_integer(value) ? "a number" : "an object";
     case JSON_ARRAY: return "a list";
     case JSON_STRING: return "a string";
     case JSON_INTEGER:
