@@ -92,6 +92,7 @@ static ag_status measure_read(double *gb_s, int n_threads, ag_err *err)
 typedef struct {
     ag_adapter adapter;
     ag_stepper stepper;
+    ag_decoder_options sizes;
     ag_decoder *decoder;
     int32_t *ids, *positions, *targets;
     ag_attention_span *spans;
@@ -111,9 +112,10 @@ static ag_status prepare(trainer *t, const options *o, const cli_session *s, ag_
     ag_adapter_draw(&t->adapter, 1);
 
     const int64_t T = o->seq * o->batch;
-    AG_TRY(ag_decoder_create(&t->decoder, &(ag_decoder_options){
+    t->sizes = (ag_decoder_options){
         .model = s->model, .backend = &s->backend, .lora = t->adapter.layers, .compute = s->compute, .train = true,
-        .recompute = o->recompute, .dropout = (float)o->dropout, .max_tokens = T, .max_positions = o->seq, .longest_span = o->seq}, err));
+        .recompute = o->recompute, .dropout = (float)o->dropout, .max_tokens = T, .max_positions = o->seq, .longest_span = o->seq};
+    AG_TRY(ag_decoder_create(&t->decoder, &t->sizes, err));
     t->stepper = (ag_stepper){.decoder = t->decoder, .backend = &s->backend, .params = params, .grads = grads, .exp_avg = m,
                               .exp_avg_sq = v, .n_params = (int64_t)n, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .max_grad_norm = 1};
     t->ids = ag_arena_array(&t->arena, (size_t)T, sizeof *t->ids);
@@ -130,17 +132,20 @@ static ag_status prepare(trainer *t, const options *o, const cli_session *s, ag_
     return AG_OK;
 }
 
-static uint64_t planned(const options *o, const cli_session *s, const trainer *t)
+static uint64_t projection_bytes(const ag_model *m)
+{
+    uint64_t bytes = 0;
+    for (int64_t l = 0; l < m->d.L; l++)
+        for (int p = 0; p < AG_N_PROJ; p++) bytes += ag_weight_bytes(&m->layers[l].proj[p]);
+    return bytes;
+}
+
+static uint64_t planned(const ag_model *m, const trainer *t)
 {
     ag_decoder_bytes bytes;
-    const int64_t T = o->seq * o->batch;
-    ag_decoder_plan(&bytes, &(ag_decoder_options){
-        .model = s->model, .backend = &s->backend, .lora = t->adapter.layers, .compute = s->compute, .train = true,
-        .recompute = o->recompute, .max_tokens = T, .max_positions = o->seq, .longest_span = o->seq});
-    uint64_t weights = ag_weight_bytes(&s->model->embed) + (s->model->d.tied ? 0 : ag_weight_bytes(&s->model->head));
-    for (int64_t l = 0; l < s->model->d.L; l++)
-        for (int p = 0; p < AG_N_PROJ; p++) weights += ag_weight_bytes(&s->model->layers[l].proj[p]);
-    return weights + 4 * t->adapter.n_params * sizeof(float) + bytes.activations + bytes.workspace;
+    ag_decoder_plan(&bytes, &t->sizes);
+    return ag_weight_bytes(&m->embed) + (m->d.tied ? 0 : ag_weight_bytes(&m->head)) + projection_bytes(m) +
+           4 * t->adapter.n_params * sizeof(float) + bytes.activations + bytes.workspace;
 }
 
 static ag_status measure_training(figures *f, const options *o, const cli_session *s, uint64_t start_ns, ag_err *err)
@@ -157,7 +162,7 @@ static ag_status measure_training(figures *f, const options *o, const cli_sessio
     }
     if (!status) {
         f->train_tok_s = (double)(o->seq * o->batch) / median(seconds, o->steps);
-        f->planned_bytes = planned(o, s, &t);
+        f->planned_bytes = planned(s->model, &t);
     }
     ag_decoder_free(&t.decoder);
     ag_arena_free(&t.arena);
@@ -183,9 +188,7 @@ static ag_status measure_inference(figures *f, const options *o, const cli_sessi
         f->prefill_tok_s = fmax(f->prefill_tok_s, prefill);
         f->decode_tok_s = fmax(f->decode_tok_s, decode);
     }
-    double bytes = (double)ag_weight_bytes(&s->model->head);
-    for (int64_t l = 0; l < s->model->d.L; l++)
-        for (int p = 0; p < AG_N_PROJ; p++) bytes += (double)ag_weight_bytes(&s->model->layers[l].proj[p]);
+    const double bytes = (double)(ag_weight_bytes(&s->model->head) + projection_bytes(s->model));
     f->decode_share = f->decode_tok_s * bytes * 1e-9 / f->read_gb_s;
     ag_kv_cache_free(&cache);
     ag_decoder_free(&dec);

@@ -56,8 +56,6 @@ static void catch_signals(void)
 /* ---- progress ------------------------------------------------------------------------------------------------------- */
 typedef struct {
     cli_progress progress;
-    uint64_t start_ns;
-    bool told_first;
 } view;
 
 static void on_begin(void *user, const ag_train_job *job, int64_t first_step, const char *resumed_from)
@@ -120,7 +118,7 @@ static ag_status train(const options *o, bool quantize, ag_run_result *result, a
     ag_backend backend;
     ag_train_config *config;
     ag_train_job *job = NULL;
-    view v = {.start_ns = ag_clock_ns()};
+    view v = {0};
     const ag_run_events events = {.user = &v, .on_begin = on_begin, .on_step = on_step, .on_eval = on_eval};
     if (o->profile_window)
         return ag_fail(err, AG_E_UNSUPPORTED, "--profile-window is not there in this version; leave it out");

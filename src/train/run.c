@@ -115,15 +115,6 @@ static ag_status evaluate(ag_decoder *decoder, ag_job_data *data, float *nll, do
     return AG_OK;
 }
 
-ag_status ag_run_evaluate(ag_decoder *decoder, ag_job_data *data, double *loss, int64_t *n_targets, ag_err *err)
-{
-    float *nll = malloc((size_t)(data->batch.max_M + 1) * sizeof *nll);
-    if (!nll) ag_out_of_memory((size_t)data->batch.max_M * sizeof *nll);
-    ag_status status = evaluate(decoder, data, nll, loss, n_targets, err);
-    free(nll);
-    return status;
-}
-
 static void mark(run *r, const char *event, const char *phase, const double *loss)
 {
     ag_markers_write(r->markers, &(ag_marker){.event = event, .phase = phase, .step = r->progress.step, .n_tokens = r->n_tokens,

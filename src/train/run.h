@@ -42,7 +42,4 @@ typedef struct {
 AG_MUST_USE ag_status ag_run(const ag_train_job *job, const ag_run_events *events, const volatile sig_atomic_t *stop,
                              ag_run_result *result, ag_err *err);
 
-/* Mean loss over the targets of the job's evaluation data. */
-AG_MUST_USE ag_status ag_run_evaluate(ag_decoder *decoder, ag_job_data *data, double *loss, int64_t *n_targets, ag_err *err);
-
 #endif
