@@ -1,8 +1,8 @@
 #include "support/scratch_dir.h"
 #include "support/unit_test.h"
 
+#include "base/canonical_json.h"
 #include "base/fs.h"
-#include "base/json.h"
 
 #include <math.h>
 
@@ -245,6 +245,29 @@ static void every_double_reads_back_to_the_same_bits(void **state)
     ag_str_free(&s);
 }
 
+static void canonical_json_is_one_spelling(void **state)
+{
+    (void)state;
+    ag_err err;
+    /* as Python's json.dumps(…, sort_keys=True, separators=(",", ":"), ensure_ascii=False) writes the same value */
+    static const char expected[] = "{\"Z\":{\"x\":[],\"y\":{}},\"a\":[true,null,1.5,-0.0,1e+22,123456789012345678901234567890],\"b\":1,"
+                                   "\"\xc3\xa9\":\"\x7f\\u0001\xe2\x80\xa8\\\"\\\\/\",\"\xef\xbf\xae\":1,\"\xf0\x9f\x98\x80\":0}";
+    static const char spelt[] = " {\"b\": 1, \"\\ud83d\\ude00\": 0, \"a\": [true, null, 1.50, -0.0, 1e22, 123456789012345678901234567890],"
+                                "\"\\u00e9\": \"\\u007f\\u0001\\u2028\\\"\\\\\\/\", \"\\uffee\": 1, \"Z\": {\"y\": {}, \"x\": []}}\n";
+    json_t *root;
+    must(ag_json_parse_exact(&root, spelt, strlen(spelt), "a.json", &err));
+    ag_str s = {0};
+    ag_json_add_canonical(&s, root);
+    assert_string_equal(expected, s.text);
+    assert_string_equal(ag_sha256_bytes(expected, strlen(expected)).hex, ag_json_canonical_digest(root).hex);
+    assert_false(ag_json_is_canonical_file(root, spelt, strlen(spelt)));
+    assert_false(ag_json_is_canonical_file(root, s.text, s.n));
+    ag_str_add_char(&s, '\n');
+    assert_true(ag_json_is_canonical_file(root, s.text, s.n));
+    ag_json_free(&root);
+    ag_str_free(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +280,7 @@ int main(void)
         cmocka_unit_test(files_larger_than_allowed_are_not_read),
         cmocka_unit_test(written_json_looks_as_python_writes_it),
         cmocka_unit_test(values_are_copied_in_their_own_order),
+        cmocka_unit_test(canonical_json_is_one_spelling),
         cmocka_unit_test(doubles_are_written_as_python_writes_them),
         cmocka_unit_test(every_double_reads_back_to_the_same_bits),
     };
