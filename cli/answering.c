@@ -3,12 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PREFILL_ROWS = 512 };
-
 ag_status cli_answerer_open(cli_answerer *a, const cli_session *s, int64_t capacity, ag_err *err)
 {
     *a = (cli_answerer){.capacity = capacity};
-    const int64_t rows = capacity < PREFILL_ROWS ? capacity : PREFILL_ROWS;
+    const int64_t rows = capacity < AG_PREFILL_ROWS ? capacity : AG_PREFILL_ROWS;
     AG_TRY(cli_session_decoder(&a->decoder, s, rows, 1, capacity, err));
     ag_status status = ag_kv_cache_create(&a->cache, s->model, 1, capacity, err);
     if (status) {

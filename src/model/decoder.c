@@ -17,7 +17,12 @@ static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
 static float *place_floats(ag_layout *layout, int64_t n) { return ag_layout_place(layout, (size_t)n * sizeof(float)); }
 
-static int64_t lora_rank(const ag_decoder_options *o, int64_t l, int p) { return o->lora ? o->lora[l].pair[p].R : 0; }
+/* The largest that a call may bring to projection p of layer l. */
+static int64_t lora_rank(const ag_decoder_options *o, int64_t l, int p)
+{
+    const int64_t own = o->lora ? o->lora[l].pair[p].R : 0;
+    return own > o->max_run_rank ? own : o->max_run_rank;
+}
 
 /* What backward needs of layer l and nothing computes again. */
 static void place_kept(ag_layout *layout, ag_layer_acts *acts, const ag_decoder_options *o, int64_t l)
@@ -207,13 +212,46 @@ static ag_dropout dropout_of(const ag_pass *pass, int64_t l, int p)
     };
 }
 
-static const ag_lora_view *lora_of(const ag_decoder *dec, int64_t l, int p)
+static const ag_lora_view *view_of(const ag_layer_lora *lora, int64_t l, int p)
 {
-    const ag_lora_view *view = dec->o.lora ? &dec->o.lora[l].pair[p] : NULL;
+    const ag_lora_view *view = lora ? &lora[l].pair[p] : NULL;
     return view && view->R > 0 ? view : NULL;
 }
 
+static const ag_lora_view *lora_of(const ag_decoder *dec, int64_t l, int p) { return view_of(dec->o.lora, l, p); }
+
 static bool is_residual(int p) { return p == AG_PROJ_O || p == AG_PROJ_DOWN; }
+
+/* y += what a LoRA pair makes of x, for rows [row, row+n_rows) of the call. */
+static ag_status add_lora(const ag_pass *pass, int64_t l, int p, const ag_lora_view *lora, int64_t row, int64_t n_rows, float *y,
+                          const float *x, float scale, ag_err *err)
+{
+    ag_decoder *dec = pass->dec;
+    const ag_weight *w = &dec->o.model->layers[l].proj[p];
+    return ag_lora_fwd(&dec->be, &(ag_lora_fwd_args){
+        .y = ag_mat_f32(y + row * w->N, n_rows, w->N), .h = ag_mat_f32(dec->layers[l].h[p], n_rows, lora->R),
+        .x = ag_mat_f32((float *)x + row * w->K, n_rows, w->K), .a = ag_mat_f32((float *)lora->a, lora->R, w->K),
+        .b = ag_mat_f32((float *)lora->b, w->N, lora->R), .scale = lora->scale * scale, .dropout = dropout_of(pass, l, p),
+        .compute = dec->o.compute}, err);
+}
+
+/* The same for runs that may bring adapters of their own. Neighbours share a call where they share an adapter, but never so that a
+ * run's rows change sides of AG_LORA_FEW: its bits are those it has alone. */
+static ag_status add_lora_of_runs(const ag_pass *pass, int64_t l, int p, float *y, const float *x, float scale, ag_err *err)
+{
+    for (int64_t i = 0, row = 0; i < pass->n_runs;) {
+        const ag_layer_lora *lora = pass->runs[i].lora ? pass->runs[i].lora : pass->dec->o.lora;
+        const bool few = pass->runs[i].n_new <= AG_LORA_FEW;
+        int64_t n_rows = 0;
+        do n_rows += pass->runs[i++].n_new;
+        while (i < pass->n_runs && (pass->runs[i].lora ? pass->runs[i].lora : pass->dec->o.lora) == lora &&
+               (pass->runs[i].n_new <= AG_LORA_FEW) == few && (!few || n_rows + pass->runs[i].n_new <= AG_LORA_FEW));
+        const ag_lora_view *view = view_of(lora, l, p);
+        if (view) AG_TRY(add_lora(pass, l, p, view, row, n_rows, y, x, scale, err));
+        row += n_rows;
+    }
+    return AG_OK;
+}
 
 /* y_i (= or +=) projection p_i of x, with what its LoRA pair adds. The projections share x. */
 static ag_status project(const ag_pass *pass, int64_t l, int n, const int *p, float *const *y, const float *x, ag_err *err)
@@ -232,13 +270,12 @@ static ag_status project(const ag_pass *pass, int64_t l, int n, const int *p, fl
     }
     AG_TRY(ag_linear_fwd(&dec->be, &linear, err));
     for (int i = 0; i < n; i++) {
+        if (pass->runs) {
+            AG_TRY(add_lora_of_runs(pass, l, p[i], y[i], x, scale, err));
+            continue;
+        }
         const ag_lora_view *lora = lora_of(dec, l, p[i]);
-        if (!lora) continue;
-        const ag_weight *w = &layer->proj[p[i]];
-        AG_TRY(ag_lora_fwd(&dec->be, &(ag_lora_fwd_args){
-            .y = linear.y[i], .h = ag_mat_f32(dec->layers[l].h[p[i]], pass->T, lora->R), .x = linear.x,
-            .a = ag_mat_f32((float *)lora->a, lora->R, w->K), .b = ag_mat_f32((float *)lora->b, w->N, lora->R),
-            .scale = lora->scale * scale, .dropout = dropout_of(pass, l, p[i]), .compute = dec->o.compute}, err));
+        if (lora) AG_TRY(add_lora(pass, l, p[i], lora, 0, pass->T, y[i], x, scale, err));
     }
     return AG_OK;
 }
@@ -550,4 +587,10 @@ ag_status ag_decoder_infer(ag_decoder *dec, ag_kv_cache *cache, const ag_decoder
     return ag_linear_fwd(&dec->be, &(ag_linear_fwd_args){
         .y = {ag_mat_f32(logits, n_runs, d->V)}, .w = {&dec->o.model->head}, .n = 1, .scale = d->logit_scale,
         .x = ag_mat_f32(dec->head_normed, n_runs, d->C), .compute = dec->o.compute}, err);
+}
+
+int64_t ag_decoder_granule(const ag_decoder *dec)
+{
+    const ag_description *d = &dec->o.model->d;
+    return ag_attention_granule(&dec->be, dec->o.compute, d->H, d->G, d->D);
 }

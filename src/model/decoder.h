@@ -38,6 +38,7 @@ typedef struct {
     const ag_model *model;
     const ag_backend *backend;  /* copied; its scratch is replaced by the decoder's own */
     const ag_layer_lora *lora;  /* [L], or NULL for the bare base; may change its numbers, not its shapes, between calls */
+    int64_t max_run_rank;       /* largest rank among the adapters that runs bring (ag_decoder_run); 0: they bring none */
     ag_compute compute;
     bool train;                 /* buffers for ag_decoder_train */
     bool recompute;             /* with train: keep less, compute again */
@@ -84,13 +85,22 @@ void ag_kv_cache_free(ag_kv_cache **cache);
 size_t ag_kv_cache_bytes(const ag_model *model, int64_t n_slots, int64_t capacity);
 int64_t ag_kv_cache_length(const ag_kv_cache *cache, int64_t slot);
 void ag_kv_cache_truncate(ag_kv_cache *cache, int64_t slot, int64_t length); /* forget what is behind; length <= now */
+/* Slot `to` then holds the first n tokens of slot `from`, and nothing else. n <= the length of `from`. */
+void ag_kv_cache_copy(ag_kv_cache *cache, int64_t to, int64_t from, int64_t n);
 
 /* New tokens of some slots, at most one run per slot, behind what the slot holds: run i has n_new[i] ids, one after the other in
- * `ids`. Writes the logits [n_runs, V] of each run's last token (logits NULL: only fills the cache). */
+ * `ids`. Writes the logits [n_runs, V] of each run's last token (logits NULL: only fills the cache).
+ *
+ * Bits: what a run computes is what it computes alone, whatever the other runs are, as long as no run of at most AG_LINEAR_FEW
+ * tokens is in a call with more than AG_LINEAR_FEW tokens in all, and the logits are those of at most AG_LINEAR_FEW runs. */
 typedef struct {
     int64_t slot, n_new;
+    const ag_layer_lora *lora; /* [L], this run's adapter; NULL: the decoder's own. Neighbours with the same one are computed at once */
 } ag_decoder_run;
 AG_MUST_USE ag_status ag_decoder_infer(ag_decoder *dec, ag_kv_cache *cache, const ag_decoder_run *runs, int64_t n_runs,
                                        const int32_t *ids, float *logits, ag_err *err);
+/* A run of n tokens may be computed as several, cut at multiples of this many tokens from its first, with the same bits in the cache
+ * and the same logits, as long as no part has AG_LINEAR_FEW tokens or fewer. */
+int64_t ag_decoder_granule(const ag_decoder *dec);
 
 #endif

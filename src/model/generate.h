@@ -6,6 +6,10 @@
 #include "model/decoder.h"
 #include "model/sampling.h"
 
+/* Rows of a decoder for generation. Prompts are computed in chunks of the decoder's max_tokens, and with few rows and with many sums
+ * have different last bits, so whoever wants the same bits makes the decoder with the same number (or the context's, if less). */
+enum { AG_PREFILL_ROWS = 512 };
+
 typedef enum { AG_FINISH_STOP, AG_FINISH_LENGTH, AG_FINISH_CALLER } ag_finish; /* an end id · a limit · on_token said so */
 
 typedef struct {

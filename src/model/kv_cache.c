@@ -51,6 +51,18 @@ void ag_kv_cache_truncate(ag_kv_cache *cache, int64_t slot, int64_t length)
     cache->length[slot] = length;
 }
 
+void ag_kv_cache_copy(ag_kv_cache *cache, int64_t to, int64_t from, int64_t n)
+{
+    AG_ASSERT(to >= 0 && to < cache->n_slots && n >= 0 && n <= ag_kv_cache_length(cache, from));
+    const int64_t rows = cache->n_slots * cache->capacity, n_blocks = (int64_t)(cache->bytes / sizeof(float)) / (rows * cache->row);
+    for (int64_t b = 0; b < n_blocks && to != from; b++) { /* keys and values of every layer */
+        float *block = cache->data + b * rows * cache->row;
+        memcpy(block + ag_kv_cache_first_row(cache, to) * cache->row, block + ag_kv_cache_first_row(cache, from) * cache->row,
+               (size_t)(n * cache->row) * sizeof *block);
+    }
+    cache->length[to] = n;
+}
+
 int64_t ag_kv_cache_capacity(const ag_kv_cache *cache) { return cache->capacity; }
 
 int64_t ag_kv_cache_first_row(const ag_kv_cache *cache, int64_t slot) { return slot * cache->capacity; }

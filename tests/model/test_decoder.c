@@ -164,20 +164,20 @@ static void one_token_at_a_time_against_the_cache_equals_all_at_once(void **stat
     assert_int_equal(AG_OK, ag_kv_cache_create(&two, &tiny.model, 3, 16, &err));
     float *step = check_floats(V), *at_once = check_floats(2 * V);
     for (int t = 0; t < T; t++)
-        assert_int_equal(AG_OK, ag_decoder_infer(dec, one, &(ag_decoder_run){0, 1}, 1, ids + t, step, &err));
+        assert_int_equal(AG_OK, ag_decoder_infer(dec, one, &(ag_decoder_run){.slot = 0, .n_new = 1}, 1, ids + t, step, &err));
 
     /* The same in slot 2 of another cache, in two pieces, the second beside another sequence's. */
-    assert_int_equal(AG_OK, ag_decoder_infer(dec, two, &(ag_decoder_run){2, 6}, 1, ids, NULL, &err));
+    assert_int_equal(AG_OK, ag_decoder_infer(dec, two, &(ag_decoder_run){.slot = 2, .n_new = 6}, 1, ids, NULL, &err));
     int32_t both[T];
     memcpy(both, (const int32_t[]){1, 2, 3}, 3 * sizeof *both);
     memcpy(both + 3, ids + 6, 5 * sizeof *both);
-    assert_int_equal(AG_OK, ag_decoder_infer(dec, two, (const ag_decoder_run[]){{0, 3}, {2, 5}}, 2, both, at_once, &err));
+    assert_int_equal(AG_OK, ag_decoder_infer(dec, two, (const ag_decoder_run[]){{.slot = 0, .n_new = 3}, {.slot = 2, .n_new = 5}}, 2, both, at_once, &err));
     check_close(at_once + V, step, V, 1e-5, "logits");
     assert_int_equal(11, ag_kv_cache_length(two, 2));
     check_guards(step, V, "logits");
     check_guards(at_once, 2 * V, "logits");
 
-    assert_int_equal(AG_E_DATA, ag_decoder_infer(dec, one, &(ag_decoder_run){0, 6}, 1, ids, NULL, &err));
+    assert_int_equal(AG_E_DATA, ag_decoder_infer(dec, one, &(ag_decoder_run){.slot = 0, .n_new = 6}, 1, ids, NULL, &err));
     check_free(step);
     check_free(at_once);
     ag_kv_cache_free(&one);

@@ -118,6 +118,12 @@ size_t ag_attention_scratch_bytes(const ag_backend *be, int64_t T, int64_t longe
     return a > b ? a : b;
 }
 
+int64_t ag_attention_granule(const ag_backend *be, ag_compute compute, int64_t H, int64_t G, int64_t D)
+{
+    const ag_attention_kernels *kernels = &be->attention.by_compute[compute];
+    return kernels->block_tokens ? kernels->block_tokens(H / G, D) : 1;
+}
+
 /* ---- checks --------------------------------------------------------------------------------------------------------- */
 
 static ag_status check_tensors(ag_tensor q, ag_tensor k, ag_tensor v, ag_err *err)

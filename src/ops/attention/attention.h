@@ -53,6 +53,10 @@ typedef struct {
 /* Bytes of backend scratch for forward or backward with at most T query rows, the longest span at most `longest` keys. */
 size_t ag_attention_scratch_bytes(const struct ag_backend *be, int64_t T, int64_t longest, int64_t H, int64_t G, int64_t D);
 
+/* Queries of a span that are computed together. A span may be computed in several calls, cut at multiples of it, each with more than
+ * 8 queries, and gives the same bits. */
+int64_t ag_attention_granule(const struct ag_backend *be, ag_compute compute, int64_t H, int64_t G, int64_t D);
+
 /* AG_E_SHAPE where tensors or spans do not fit each other. Need ag_attention_scratch_bytes of be->scratch (an assertion). */
 AG_MUST_USE ag_status ag_attention_fwd(const struct ag_backend *be, const ag_attention_fwd_args *args, ag_err *err);
 AG_MUST_USE ag_status ag_attention_bwd(const struct ag_backend *be, const ag_attention_bwd_args *args, ag_err *err);
