@@ -128,7 +128,7 @@ static ag_status prepare(trainer *t, const options *o, const cli_session *s, ag_
         t->targets[i] = (i + 1) % o->seq ? t->ids[i + 1] : -1;
     }
     for (int64_t b = 0; b < o->batch; b++) t->spans[b] = (ag_attention_span){b * o->seq, o->seq, b * o->seq, o->seq};
-    t->batch = (ag_decoder_batch){T, t->ids, t->positions, t->targets, t->spans, o->batch};
+    t->batch = (ag_decoder_batch){.T = T, .ids = t->ids, .positions = t->positions, .targets = t->targets, .spans = t->spans, .n_spans = o->batch};
     return AG_OK;
 }
 

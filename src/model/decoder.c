@@ -2,8 +2,8 @@
 
 #include "base/num.h"
 #include "ops/embed/embed.h"
+#include "ops/grad/grad.h"
 #include "ops/head_ce/head_ce.h"
-#include "ops/lora/lora.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/rope/rope.h"
 #include "ops/swiglu/swiglu.h"
@@ -115,6 +115,7 @@ static void place_activations(ag_layout *layout, ag_decoder *dec)
     }
     place_shared(layout, dec);
     place_head(layout, dec);
+    ag_decoder_place_dora(layout, dec);
     if (o->train) place_backward(layout, dec);
 }
 
@@ -124,13 +125,9 @@ static size_t scratch_bytes(const ag_decoder_options *o)
     const ag_backend *be = o->backend;
     const int64_t T = o->max_tokens;
     size_t bytes = 0;
-    for (int p = 0; p < AG_N_PROJ; p++) {
-        int64_t N, K;
-        ag_projection_size(&N, &K, d, p);
-        bytes = max_size(bytes, ag_linear_scratch_bytes(be, T, K, N));
-        for (int64_t l = 0; l < d->L; l++)
-            if (lora_rank(o, l, p) > 0) bytes = max_size(bytes, ag_lora_scratch_bytes(be, T, K, N, lora_rank(o, l, p)));
-    }
+    bytes = max_size(bytes, ag_decoder_project_scratch_bytes(o));
+    if (o->embed_lora) bytes = max_size(bytes, ag_embed_lora_scratch_bytes(T, o->embed_lora->R));
+    if (o->grads && o->grads->head) bytes = max_size(bytes, ag_grad_head_scratch_bytes(be, o->max_targets, d->C, d->V));
     bytes = max_size(bytes, ag_attention_scratch_bytes(be, T, o->longest_span, d->H, d->G, d->D));
     bytes = max_size(bytes, ag_head_ce_scratch_bytes(be, o->max_targets, d->C, d->V));
     return max_size(bytes, ag_linear_scratch_bytes(be, o->max_targets, d->C, d->V));
@@ -202,112 +199,6 @@ void ag_decoder_free(ag_decoder **dec)
 }
 
 /* ---- one call's numbers ------------------------------------------------------------------------------------------ */
-static ag_dropout dropout_of(const ag_pass *pass, int64_t l, int p)
-{
-    const ag_decoder *dec = pass->dec;
-    return (ag_dropout){
-        .p = pass->dropout ? dec->o.dropout : 0,
-        .key = dec->o.dropout_key,
-        .site = (pass->dropout_call * (uint64_t)dec->o.model->d.L + (uint64_t)l) * AG_N_PROJ + (uint64_t)p,
-    };
-}
-
-static const ag_lora_view *view_of(const ag_layer_lora *lora, int64_t l, int p)
-{
-    const ag_lora_view *view = lora ? &lora[l].pair[p] : NULL;
-    return view && view->R > 0 ? view : NULL;
-}
-
-static const ag_lora_view *lora_of(const ag_decoder *dec, int64_t l, int p) { return view_of(dec->o.lora, l, p); }
-
-static bool is_residual(int p) { return p == AG_PROJ_O || p == AG_PROJ_DOWN; }
-
-/* y += what a LoRA pair makes of x, for rows [row, row+n_rows) of the call. */
-static ag_status add_lora(const ag_pass *pass, int64_t l, int p, const ag_lora_view *lora, int64_t row, int64_t n_rows, float *y,
-                          const float *x, float scale, ag_err *err)
-{
-    ag_decoder *dec = pass->dec;
-    const ag_weight *w = &dec->o.model->layers[l].proj[p];
-    return ag_lora_fwd(&dec->be, &(ag_lora_fwd_args){
-        .y = ag_mat_f32(y + row * w->N, n_rows, w->N), .h = ag_mat_f32(dec->layers[l].h[p], n_rows, lora->R),
-        .x = ag_mat_f32((float *)x + row * w->K, n_rows, w->K), .a = ag_mat_f32((float *)lora->a, lora->R, w->K),
-        .b = ag_mat_f32((float *)lora->b, w->N, lora->R), .scale = lora->scale * scale, .dropout = dropout_of(pass, l, p),
-        .compute = dec->o.compute}, err);
-}
-
-/* The same for runs that may bring adapters of their own. Neighbours share a call where they share an adapter, but never so that a
- * run's rows change sides of AG_LORA_FEW: its bits are those it has alone. */
-static ag_status add_lora_of_runs(const ag_pass *pass, int64_t l, int p, float *y, const float *x, float scale, ag_err *err)
-{
-    for (int64_t i = 0, row = 0; i < pass->n_runs;) {
-        const ag_layer_lora *lora = pass->runs[i].lora ? pass->runs[i].lora : pass->dec->o.lora;
-        const bool few = pass->runs[i].n_new <= AG_LORA_FEW;
-        int64_t n_rows = 0;
-        do n_rows += pass->runs[i++].n_new;
-        while (i < pass->n_runs && (pass->runs[i].lora ? pass->runs[i].lora : pass->dec->o.lora) == lora &&
-               (pass->runs[i].n_new <= AG_LORA_FEW) == few && (!few || n_rows + pass->runs[i].n_new <= AG_LORA_FEW));
-        const ag_lora_view *view = view_of(lora, l, p);
-        if (view) AG_TRY(add_lora(pass, l, p, view, row, n_rows, y, x, scale, err));
-        row += n_rows;
-    }
-    return AG_OK;
-}
-
-/* y_i (= or +=) projection p_i of x, with what its LoRA pair adds. The projections share x. */
-static ag_status project(const ag_pass *pass, int64_t l, int n, const int *p, float *const *y, const float *x, ag_err *err)
-{
-    ag_decoder *dec = pass->dec;
-    const ag_description *d = &dec->o.model->d;
-    const ag_layer *layer = &dec->o.model->layers[l];
-    const float scale = is_residual(p[0]) ? d->residual_scale : 1;
-    ag_linear_fwd_args linear = {.n = n, .scale = scale, .accumulate = is_residual(p[0]), .compute = dec->o.compute};
-    for (int i = 0; i < n; i++) {
-        const ag_weight *w = &layer->proj[p[i]];
-        linear.w[i] = w;
-        linear.bias[i] = layer->bias[p[i]];
-        linear.y[i] = ag_mat_f32(y[i], pass->T, w->N);
-        linear.x = ag_mat_f32((float *)x, pass->T, w->K);
-    }
-    AG_TRY(ag_linear_fwd(&dec->be, &linear, err));
-    for (int i = 0; i < n; i++) {
-        if (pass->runs) {
-            AG_TRY(add_lora_of_runs(pass, l, p[i], y[i], x, scale, err));
-            continue;
-        }
-        const ag_lora_view *lora = lora_of(dec, l, p[i]);
-        if (lora) AG_TRY(add_lora(pass, l, p[i], lora, 0, pass->T, y[i], x, scale, err));
-    }
-    return AG_OK;
-}
-
-/* dx = Σ_i dy_i · W_i plus the adapters' part, and the adapters' gradients. dx NULL: only the latter. */
-static ag_status project_backward(const ag_pass *pass, int64_t l, int n, const int *p, float *dx, float *const *dy,
-                                  const float *x, ag_err *err)
-{
-    ag_decoder *dec = pass->dec;
-    const ag_layer *layer = &dec->o.model->layers[l];
-    const float scale = is_residual(p[0]) ? dec->o.model->d.residual_scale : 1;
-    const int64_t K = layer->proj[p[0]].K;
-    ag_linear_bwd_args linear = {.n = n, .scale = scale, .compute = dec->o.compute, .dx = ag_mat_f32(dx, pass->T, K)};
-    for (int i = 0; i < n; i++) {
-        linear.w[i] = &layer->proj[p[i]];
-        linear.dy[i] = ag_mat_f32(dy[i], pass->T, linear.w[i]->N);
-    }
-    if (dx) AG_TRY(ag_linear_bwd(&dec->be, &linear, err));
-    for (int i = 0; i < n; i++) {
-        const ag_lora_view *lora = lora_of(dec, l, p[i]);
-        if (!lora) continue;
-        const ag_weight *w = linear.w[i];
-        AG_TRY(ag_lora_bwd(&dec->be, &(ag_lora_bwd_args){
-            .dx = linear.dx, .da = ag_mat_f32(lora->da, lora->R, K), .db = ag_mat_f32(lora->db, w->N, lora->R),
-            .dy = linear.dy[i], .x = ag_mat_f32((float *)x, pass->T, K),
-            .h = ag_mat_f32(dec->layers[l].h[p[i]], pass->T, lora->R),
-            .a = ag_mat_f32((float *)lora->a, lora->R, K), .b = ag_mat_f32((float *)lora->b, w->N, lora->R),
-            .scale = lora->scale * scale, .dropout = dropout_of(pass, l, p[i]), .compute = dec->o.compute}, err));
-    }
-    return AG_OK;
-}
-
 static ag_status norm(const ag_pass *pass, float *y, float *r, const float *x, const float *w, int64_t n_rows, ag_err *err)
 {
     const ag_description *d = &pass->dec->o.model->d;
@@ -336,7 +227,7 @@ static ag_status attention_forward(const ag_pass *pass, int64_t l, ag_err *err)
     const ag_layer_acts *acts = &dec->layers[l];
     const int64_t T = pass->T;
     AG_TRY(norm(pass, dec->normed, dec->r, acts->x_in, dec->o.model->layers[l].attn_norm, T, err));
-    AG_TRY(project(pass, l, 3, QKV, (float *const[]){acts->q, acts->k, acts->v}, dec->normed, err));
+    AG_TRY(ag_decoder_project(pass, l, 3, QKV, (float *const[]){acts->q, acts->k, acts->v}, dec->normed, err));
     AG_TRY(rotate(pass, acts->q, d->H, false, err));
     AG_TRY(rotate(pass, acts->k, d->G, false, err));
 
@@ -350,7 +241,7 @@ static ag_status attention_forward(const ag_pass *pass, int64_t l, ag_err *err)
         .window = d->sliding_window, .scale = d->attention_scale, .compute = dec->o.compute}, err));
 
     memcpy(acts->x_mid, acts->x_in, (size_t)(T * d->C) * sizeof(float));
-    return project(pass, l, 1, O, &acts->x_mid, acts->o, err);
+    return ag_decoder_project(pass, l, 1, O, &acts->x_mid, acts->o, err);
 }
 
 /* x_mid → gate, up and the gated product. */
@@ -360,7 +251,7 @@ static ag_status gate_forward(const ag_pass *pass, int64_t l, ag_err *err)
     const int64_t T = pass->T, F = dec->o.model->d.F;
     const ag_layer_acts *acts = &dec->layers[l];
     AG_TRY(norm(pass, dec->normed, dec->r, acts->x_mid, dec->o.model->layers[l].ffn_norm, T, err));
-    AG_TRY(project(pass, l, 2, GATE_UP, (float *const[]){acts->gate, acts->up}, dec->normed, err));
+    AG_TRY(ag_decoder_project(pass, l, 2, GATE_UP, (float *const[]){acts->gate, acts->up}, dec->normed, err));
     return ag_swiglu_fwd(&dec->be, &(ag_swiglu_fwd_args){.y = ag_mat_f32(dec->act, T, F), .gate = ag_mat_f32(acts->gate, T, F),
                                                          .up = ag_mat_f32(acts->up, T, F)}, err);
 }
@@ -371,7 +262,43 @@ static ag_status layer_forward(const ag_pass *pass, int64_t l, float *x_out, ag_
     AG_TRY(attention_forward(pass, l, err));
     AG_TRY(gate_forward(pass, l, err));
     memcpy(x_out, acts->x_mid, (size_t)(pass->T * pass->dec->o.model->d.C) * sizeof(float));
-    return project(pass, l, 1, DOWN, &x_out, pass->dec->act, err);
+    return ag_decoder_project(pass, l, 1, DOWN, &x_out, pass->dec->act, err);
+}
+
+static ag_embed_lora_args embed_lora(const ag_pass *pass, const int32_t *ids, float *x)
+{
+    const ag_decoder *dec = pass->dec;
+    const ag_lora_view *pair = dec->o.embed_lora;
+    const int64_t V = dec->o.model->d.V, C = dec->o.model->d.C;
+    return (ag_embed_lora_args){
+        .x = ag_mat_f32(x, pass->T, C), .ids = ag_vec_i32((int32_t *)ids, pass->T), .a = ag_mat_f32((float *)pair->a, pair->R, V),
+        .b = ag_mat_f32((float *)pair->b, C, pair->R), .da = ag_mat_f32(pair->da, pair->R, V), .db = ag_mat_f32(pair->db, C, pair->R),
+        .scale = pair->scale * dec->o.model->d.embedding_scale};
+}
+
+/* NEFTune's noise is uniform in ±alpha/sqrt(tokens · C), as transformers takes it: of the embedding, before its scale. */
+static ag_status add_noise(const ag_pass *pass, ag_tensor x, ag_err *err)
+{
+    static const uint64_t APART_FROM_DROPOUT = 0x6e656674756e6521;
+    const ag_decoder *dec = pass->dec;
+    const double tokens = (double)(pass->padded_length > 0 ? pass->padded_length : pass->T);
+    const double magnitude = (double)dec->o.neftune_alpha / sqrt(tokens * (double)dec->o.model->d.C);
+    return ag_embed_noise(&dec->be, x, (float)magnitude * dec->o.model->d.embedding_scale, dec->o.dropout_key ^ APART_FROM_DROPOUT,
+                          pass->dropout_call, err);
+}
+
+static ag_status embed(const ag_pass *pass, const int32_t *ids, float *x, ag_err *err)
+{
+    ag_decoder *dec = pass->dec;
+    const ag_description *d = &dec->o.model->d;
+    const ag_tensor rows = ag_mat_f32(x, pass->T, d->C);
+    AG_TRY(ag_embed(&dec->be, &(ag_embed_args){.x = rows, .ids = ag_vec_i32((int32_t *)ids, pass->T), .w = &dec->o.model->embed,
+                                               .scale = d->embedding_scale}, err));
+    if (dec->o.embed_lora) {
+        const ag_embed_lora_args pair = embed_lora(pass, ids, x);
+        AG_TRY(ag_embed_lora_fwd(&dec->be, &pair, err));
+    }
+    return pass->is_training && dec->o.neftune_alpha > 0 ? add_noise(pass, rows, err) : AG_OK;
 }
 
 /* All layers; the stream behind the last one is in *x. */
@@ -380,9 +307,8 @@ static ag_status forward(const ag_pass *pass, const int32_t *ids, float **x, ag_
     ag_decoder *dec = pass->dec;
     const ag_description *d = &dec->o.model->d;
     AG_ASSERT(pass->T >= 1 && pass->T <= dec->o.max_tokens);
-    AG_TRY(ag_embed(&dec->be, &(ag_embed_args){
-        .x = ag_mat_f32(dec->layers[0].x_in, pass->T, d->C), .ids = ag_vec_i32((int32_t *)ids, pass->T),
-        .w = &dec->o.model->embed, .scale = d->embedding_scale}, err));
+    AG_TRY(ag_decoder_make_dora(dec, err));
+    AG_TRY(embed(pass, ids, dec->layers[0].x_in, err));
     for (int64_t l = 0; l < d->L; l++) {
         /* Without training all layers share one set of buffers, so a layer's output becomes its own next input. */
         float *x_out = l + 1 < d->L ? dec->layers[l + 1].x_in : dec->x_out;
@@ -424,6 +350,19 @@ static ag_status head(const ag_pass *pass, int64_t M, float *nll, int32_t *best,
 }
 
 /* ---- backward: each step undoes the forward step of the same name ----------------------------------------------------- */
+/* dx += what comes through a norm; dw += its own gradient, where it is trained. dx NULL: only the latter. */
+static ag_status norm_backward(const ag_pass *pass, float *dx, float *dw, float *dy, const float *x, const float *w, float *r,
+                               int64_t n_rows, ag_err *err)
+{
+    const ag_backend *be = &pass->dec->be;
+    const int64_t C = pass->dec->o.model->d.C;
+    const ag_tensor dy_rows = ag_mat_f32(dy, n_rows, C), x_rows = ag_mat_f32((float *)x, n_rows, C), r_rows = ag_vec_f32(r, n_rows);
+    if (dw) AG_TRY(ag_grad_norm(be, ag_vec_f32(dw, C), dy_rows, x_rows, r_rows, err));
+    if (!dx) return AG_OK;
+    return ag_rmsnorm_bwd(be, &(ag_rmsnorm_bwd_args){.dx = ag_mat_f32(dx, n_rows, C), .dy = dy_rows, .x = x_rows,
+                                                     .w = ag_vec_f32((float *)w, C), .r = r_rows}, err);
+}
+
 /* dec->dx is d(loss)/d(x_out) and becomes d(loss)/d(x_mid). The gate's inputs and products are there. */
 static ag_status gate_backward(const ag_pass *pass, int64_t l, ag_err *err)
 {
@@ -431,15 +370,15 @@ static ag_status gate_backward(const ag_pass *pass, int64_t l, ag_err *err)
     const ag_description *d = &dec->o.model->d;
     const ag_layer_acts *acts = &dec->layers[l];
     const int64_t T = pass->T, F = d->F;
-    AG_TRY(project_backward(pass, l, 1, DOWN, dec->dact, &dec->dx, dec->act, err));
+    AG_TRY(ag_decoder_project_backward(pass, l, 1, DOWN, dec->dact, &dec->dx, dec->act, err));
     /* act has served; dup takes its place, dgate that of dact. */
     AG_TRY(ag_swiglu_bwd(&dec->be, &(ag_swiglu_bwd_args){
         .dgate = ag_mat_f32(dec->dact, T, F), .dup = ag_mat_f32(dec->act, T, F), .dy = ag_mat_f32(dec->dact, T, F),
         .gate = ag_mat_f32(acts->gate, T, F), .up = ag_mat_f32(acts->up, T, F)}, err));
-    AG_TRY(project_backward(pass, l, 2, GATE_UP, dec->dnormed, (float *const[]){dec->dact, dec->act}, dec->normed, err));
-    return ag_rmsnorm_bwd(&dec->be, &(ag_rmsnorm_bwd_args){
-        .dx = ag_mat_f32(dec->dx, T, d->C), .dy = ag_mat_f32(dec->dnormed, T, d->C), .x = ag_mat_f32(acts->x_mid, T, d->C),
-        .w = ag_vec_f32((float *)dec->o.model->layers[l].ffn_norm, d->C), .r = ag_vec_f32(dec->r, T)}, err);
+    AG_TRY(ag_decoder_project_backward(pass, l, 2, GATE_UP, dec->dnormed, (float *const[]){dec->dact, dec->act}, dec->normed, err));
+    const ag_layer_grads *grads = ag_decoder_grads_of(dec, l);
+    return norm_backward(pass, dec->dx, grads ? grads->ffn_norm : NULL, dec->dnormed, acts->x_mid, dec->o.model->layers[l].ffn_norm, dec->r,
+                         T, err);
 }
 
 /* dec->dx is d(loss)/d(x_mid) and becomes d(loss)/d(x_in), unless nothing below is trained. */
@@ -449,7 +388,7 @@ static ag_status attention_backward(const ag_pass *pass, int64_t l, bool is_lowe
     const ag_description *d = &dec->o.model->d;
     const ag_layer_acts *acts = &dec->layers[l];
     const int64_t T = pass->T;
-    AG_TRY(project_backward(pass, l, 1, O, dec->d_o, &dec->dx, acts->o, err));
+    AG_TRY(ag_decoder_project_backward(pass, l, 1, O, dec->d_o, &dec->dx, acts->o, err));
     AG_TRY(ag_attention_bwd(&dec->be, &(ag_attention_bwd_args){
         .dq = ag_cube_f32(dec->dq, T, d->H, d->D), .dk = ag_cube_f32(dec->dk, T, d->G, d->D),
         .dv = ag_cube_f32(dec->dv, T, d->G, d->D), .d_o = ag_cube_f32(dec->d_o, T, d->H, d->D),
@@ -461,12 +400,13 @@ static ag_status attention_backward(const ag_pass *pass, int64_t l, bool is_lowe
     AG_TRY(rotate(pass, dec->dk, d->G, true, err));
 
     AG_TRY(norm(pass, dec->normed, dec->r, acts->x_in, dec->o.model->layers[l].attn_norm, T, err));
-    AG_TRY(project_backward(pass, l, 3, QKV, is_lowest ? NULL : dec->dnormed, (float *const[]){dec->dq, dec->dk, dec->dv},
-                            dec->normed, err));
-    if (is_lowest) return AG_OK;
-    return ag_rmsnorm_bwd(&dec->be, &(ag_rmsnorm_bwd_args){
-        .dx = ag_mat_f32(dec->dx, T, d->C), .dy = ag_mat_f32(dec->dnormed, T, d->C), .x = ag_mat_f32(acts->x_in, T, d->C),
-        .w = ag_vec_f32((float *)dec->o.model->layers[l].attn_norm, d->C), .r = ag_vec_f32(dec->r, T)}, err);
+    const ag_layer_grads *grads = ag_decoder_grads_of(dec, l);
+    float *dw = grads ? grads->attn_norm : NULL;
+    const bool is_wanted = !is_lowest || dw;
+    AG_TRY(ag_decoder_project_backward(pass, l, 3, QKV, is_wanted ? dec->dnormed : NULL, (float *const[]){dec->dq, dec->dk, dec->dv},
+                                       dec->normed, err));
+    if (!is_wanted) return AG_OK;
+    return norm_backward(pass, is_lowest ? NULL : dec->dx, dw, dec->dnormed, acts->x_in, dec->o.model->layers[l].attn_norm, dec->r, T, err);
 }
 
 /* The gated product and the normed input again, from what was kept. */
@@ -480,31 +420,64 @@ static ag_status gate_again(const ag_pass *pass, int64_t l, ag_err *err)
                                                          .up = ag_mat_f32(acts->up, T, F)}, err);
 }
 
+static bool trains_embedding(const ag_decoder *dec) { return dec->o.embed_lora || (dec->o.grads && dec->o.grads->embed); }
+
+static bool trains_layer(const ag_decoder *dec, int64_t l)
+{
+    const ag_layer_grads *grads = ag_decoder_grads_of(dec, l);
+    for (int p = 0; p < AG_N_PROJ; p++)
+        if (ag_decoder_lora_of(dec, l, p) || (grads && (grads->proj[p] || grads->bias[p]))) return true;
+    return grads && (grads->attn_norm || grads->ffn_norm);
+}
+
+/* Nothing below it is trained; L where no layer is. */
 static int64_t lowest_trained_layer(const ag_decoder *dec)
 {
     const int64_t L = dec->o.model->d.L;
-    for (int64_t l = 0; l < L; l++)
-        for (int p = 0; p < AG_N_PROJ; p++)
-            if (lora_of(dec, l, p)) return l;
-    return L;
+    int64_t l = 0;
+    while (l < L && !trains_embedding(dec) && !trains_layer(dec, l)) l++;
+    return l;
 }
 
-static ag_status backward(const ag_pass *pass, int64_t M, ag_err *err)
+/* d(head_normed) to the stream's rows, and what is trained behind the layers. */
+static ag_status head_backward(const ag_pass *pass, int64_t M, double dloss, ag_err *err)
 {
     ag_decoder *dec = pass->dec;
     const ag_description *d = &dec->o.model->d;
-    const int64_t L = d->L, C = d->C;
-
+    const int64_t C = d->C;
+    const ag_model_grads *grads = dec->o.grads;
+    if (grads && grads->head)
+        AG_TRY(ag_grad_head(&dec->be, &(ag_grad_head_args){
+            .dw = ag_mat_f32(grads->head, d->V, C), .x = ag_mat_f32(dec->head_normed, M, C), .targets = ag_vec_i32(dec->head_targets, M),
+            .nll = ag_vec_f32(dec->head_nll, M), .w = &dec->o.model->head, .logit_scale = d->logit_scale, .dloss = (float)dloss,
+            .compute = dec->o.compute}, err));
     /* Final norm, on the rows with a target only; d(head_x) is added to a cleared stream. */
     memset(dec->dx, 0, (size_t)(pass->T * C) * sizeof(float));
     float *dhead = dec->dnormed; /* free until the first layer's backward */
     memset(dhead, 0, (size_t)(M * C) * sizeof(float));
-    AG_TRY(ag_rmsnorm_bwd(&dec->be, &(ag_rmsnorm_bwd_args){
-        .dx = ag_mat_f32(dhead, M, C), .dy = ag_mat_f32(dec->head_dnormed, M, C), .x = ag_mat_f32(dec->head_x, M, C),
-        .w = ag_vec_f32((float *)dec->o.model->final_norm, C), .r = ag_vec_f32(dec->head_r, M)}, err));
+    AG_TRY(norm_backward(pass, dhead, grads ? grads->final_norm : NULL, dec->head_dnormed, dec->head_x, dec->o.model->final_norm,
+                         dec->head_r, M, err));
     for (int64_t m = 0; m < M; m++) memcpy(dec->dx + dec->head_rows[m] * C, dhead + m * C, (size_t)C * sizeof(float));
+    return AG_OK;
+}
 
-    const int64_t lowest = lowest_trained_layer(dec);
+static ag_status embed_backward(const ag_pass *pass, const int32_t *ids, ag_err *err)
+{
+    ag_decoder *dec = pass->dec;
+    const ag_description *d = &dec->o.model->d;
+    if (dec->o.grads && dec->o.grads->embed)
+        AG_TRY(ag_grad_embed(&dec->be, ag_mat_f32(dec->o.grads->embed, d->V, d->C), ag_mat_f32(dec->dx, pass->T, d->C),
+                             ag_vec_i32((int32_t *)ids, pass->T), d->embedding_scale, err));
+    if (!dec->o.embed_lora) return AG_OK;
+    const ag_embed_lora_args pair = embed_lora(pass, ids, dec->dx);
+    return ag_embed_lora_bwd(&dec->be, &pair, err);
+}
+
+static ag_status backward(const ag_pass *pass, const int32_t *ids, int64_t M, double dloss, ag_err *err)
+{
+    ag_decoder *dec = pass->dec;
+    const int64_t L = dec->o.model->d.L, lowest = lowest_trained_layer(dec);
+    AG_TRY(head_backward(pass, M, dloss, err));
     for (int64_t l = L - 1; l >= lowest; l--) {
         if (dec->o.recompute && l < L - 1) { /* the last layer's products are still there */
             AG_TRY(attention_forward(pass, l, err));
@@ -513,10 +486,12 @@ static ag_status backward(const ag_pass *pass, int64_t M, ag_err *err)
             AG_TRY(gate_again(pass, l, err));
         }
         AG_TRY(gate_backward(pass, l, err));
-        AG_TRY(attention_backward(pass, l, l == lowest, err));
+        AG_TRY(attention_backward(pass, l, l == lowest && !trains_embedding(dec), err));
     }
-    return AG_OK;
+    return trains_embedding(dec) ? embed_backward(pass, ids, err) : AG_OK;
 }
+
+void ag_decoder_refresh(ag_decoder *dec) { dec->dora_is_fresh = false; }
 
 /* ---- calls ---------------------------------------------------------------------------------------------------------- */
 ag_status ag_decoder_train(ag_decoder *dec, const ag_decoder_batch *batch, double dloss, uint64_t dropout_call,
@@ -524,7 +499,8 @@ ag_status ag_decoder_train(ag_decoder *dec, const ag_decoder_batch *batch, doubl
 {
     AG_ASSERT(dec->o.train && batch->targets);
     const ag_pass pass = {.dec = dec, .T = batch->T, .positions = batch->positions, .spans = batch->spans,
-                          .n_spans = batch->n_spans, .dropout = dec->o.dropout > 0, .dropout_call = dropout_call};
+                          .n_spans = batch->n_spans, .is_training = true, .dropout = dec->o.dropout > 0, .dropout_call = dropout_call,
+                          .padded_length = batch->padded_length};
     *loss_sum = 0;
     *n_targets = 0;
     bool has_target = false;
@@ -541,7 +517,7 @@ ag_status ag_decoder_train(ag_decoder *dec, const ag_decoder_batch *batch, doubl
     if (!isfinite(*loss_sum))
         return ag_fail(err, AG_E_NUMERIC, "the loss is not a finite number: the weights hold NaN or infinity, or the learning "
                        "rate is too high; run `agoge check --model` on the base, or lower learning_rate");
-    return backward(&pass, M, err);
+    return backward(&pass, batch->ids, M, dloss, err);
 }
 
 ag_status ag_decoder_score(ag_decoder *dec, const ag_decoder_batch *batch, float *nll, int32_t *best, ag_err *err)
@@ -556,6 +532,16 @@ ag_status ag_decoder_score(ag_decoder *dec, const ag_decoder_batch *batch, float
     return head(&pass, M, nll, best, NULL, 1, err);
 }
 
+static ag_status check_run(const ag_decoder *dec, const ag_decoder_run *run, ag_err *err)
+{
+    if (!run->lora || run->lora == dec->o.lora) return AG_OK;
+    bool is_plain = !dec->dora;
+    for (int64_t l = 0; l < dec->o.model->d.L; l++)
+        for (int p = 0; p < AG_N_PROJ; p++) is_plain = is_plain && !run->lora[l].pair[p].is_dora;
+    if (is_plain) return AG_OK;
+    return ag_fail(err, AG_E_UNSUPPORTED, "an adapter with DoRA cannot share a call with others; merge it, or use it alone");
+}
+
 ag_status ag_decoder_infer(ag_decoder *dec, ag_kv_cache *cache, const ag_decoder_run *runs, int64_t n_runs, const int32_t *ids,
                            float *logits, ag_err *err)
 {
@@ -565,6 +551,7 @@ ag_status ag_decoder_infer(ag_decoder *dec, ag_kv_cache *cache, const ag_decoder
     int64_t T = 0;
     for (int64_t i = 0; i < n_runs; i++) {
         const int64_t past = ag_kv_cache_length(cache, runs[i].slot), n = runs[i].n_new;
+        AG_TRY(check_run(dec, &runs[i], err));
         if (past + n > ag_kv_cache_capacity(cache) || past + n > dec->o.max_positions)
             return ag_fail(err, AG_E_DATA, "the context is full: %lld tokens are there, %lld come, %lld fit; ask for a longer "
                            "context or a shorter text", (long long)past, (long long)n, (long long)ag_kv_cache_capacity(cache));

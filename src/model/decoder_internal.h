@@ -28,6 +28,11 @@ static inline void ag_layer_acts_share_wide(ag_layer_acts *of_layer, const ag_la
     of_layer->up = from->up;
 }
 
+/* What DoRA derives from a pair: lengths of the rows and magnitude over length, [N] each. */
+typedef struct {
+    float *norm, *gain;
+} ag_dora_rows;
+
 struct ag_decoder {
     ag_decoder_options o;
     ag_backend be;
@@ -42,6 +47,10 @@ struct ag_decoder {
     int32_t *head_targets, *positions;
     float *head_nll, *head_x, *head_normed, *head_r, *head_dnormed;
     float *cos, *sin;                         /* rope table */
+
+    ag_dora_rows *dora;                       /* [L·AG_N_PROJ], NULL where no pair is DoRA; set where one is */
+    bool dora_is_fresh;
+    float *dora_z, *dora_x;                   /* [T, widest N]; [T, widest K], where there is dropout */
 };
 
 /* One call: its tokens, and where keys and values go. */
@@ -51,12 +60,31 @@ typedef struct {
     const int32_t *positions;
     const ag_attention_span *spans;
     int64_t n_spans;
-    bool dropout;
+    bool is_training, dropout;
     uint64_t dropout_call;
+    int64_t padded_length;
     ag_kv_cache *cache;         /* NULL in training and scoring */
     const ag_decoder_run *runs;
     int64_t n_runs;
 } ag_pass;
+
+/* decoder_project.c: y_i (= or += for o and down) projection p_i of x, with what its LoRA pair adds; the projections share x. */
+AG_MUST_USE ag_status ag_decoder_project(const ag_pass *pass, int64_t l, int n, const int *p, float *const *y, const float *x, ag_err *err);
+/* dx = Σ_i dy_i · W_i plus the adapters' part, and the gradients of what is trained there. dx NULL: only the latter. */
+AG_MUST_USE ag_status ag_decoder_project_backward(const ag_pass *pass, int64_t l, int n, const int *p, float *dx, float *const *dy,
+                                                  const float *x, ag_err *err);
+/* NULL where projection p of layer l has no pair. */
+const ag_lora_view *ag_decoder_lora_of(const ag_decoder *dec, int64_t l, int p);
+/* Where gradients of layer l's own tensors go; NULL: nowhere. */
+static inline const ag_layer_grads *ag_decoder_grads_of(const ag_decoder *dec, int64_t l)
+{
+    return dec->o.grads && dec->o.grads->layers ? &dec->o.grads->layers[l] : NULL;
+}
+/* Room for DoRA, and scratch of what trains projections. */
+void ag_decoder_place_dora(ag_layout *layout, ag_decoder *dec);
+size_t ag_decoder_project_scratch_bytes(const ag_decoder_options *o);
+/* Lengths and gains, where they are not those of the adapter's numbers any more. */
+AG_MUST_USE ag_status ag_decoder_make_dora(ag_decoder *dec, ag_err *err);
 
 /* Copies the runs' new keys and values (rows of *k and *v, one run after the other) into layer l of the cache and points *k, *v
  * at that layer's whole cache, which has *n_rows rows. Lengths change in ag_kv_cache_advance, after the last layer. */
