@@ -22,7 +22,8 @@
     X(model_metadata)    \
     X(inspect_lora_targets) \
     X(inspect_safetensors) \
-    X(dataset_stats)
+    X(dataset_stats)     \
+    X(freeze_split)
 
 
 #define X(name) extern const cli_command cli_##name;

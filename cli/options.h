@@ -40,6 +40,8 @@ typedef struct {
 #define CLI_STRING(name, type, field, value, help, flags) {name, CLI_KIND_STRING, offsetof(type, field), value, help, flags, 0, 0, NULL}
 #define CLI_CHOICE(name, type, field, value, help, choices) {name, CLI_KIND_STRING, offsetof(type, field), value, help, 0, 0, 0, choices}
 #define CLI_INT(name, type, field, value, help, min, max) {name, CLI_KIND_INT, offsetof(type, field), value, help, 0, min, max, NULL}
+#define CLI_INT_REQUIRED(name, type, field, value, help, min, max) \
+    {name, CLI_KIND_INT, offsetof(type, field), value, help, CLI_REQUIRED, min, max, NULL}
 #define CLI_DOUBLE(name, type, field, value, help) {name, CLI_KIND_DOUBLE, offsetof(type, field), value, help, 0, 0, 0, NULL}
 #define CLI_FLAG(name, type, field, help) {name, CLI_KIND_FLAG, offsetof(type, field), NULL, help, 0, 0, 0, NULL}
 #define CLI_REPEATED(name, type, field, value, help) {name, CLI_KIND_LIST, offsetof(type, field), value, help, 0, 0, 0, NULL}

@@ -96,6 +96,47 @@ ag_status ag_path_output_dir(char **out, const char *path, ag_arena *arena, ag_e
     return ag_path_existing_dir(out, checked, arena, err);
 }
 
+ag_status ag_path_absent_dir(char **out, const char *path, ag_arena *arena, ag_err *err)
+{
+    struct stat st;
+    char *checked, *parent;
+    AG_TRY(ag_path_check(&checked, path, arena, err));
+    size_t n = strlen(checked);
+    while (n > 1 && checked[n - 1] == '/') checked[--n] = 0;
+    const char *name = ag_path_base(checked);
+    if (strcmp(name, ".") == 0 || *name == 0)
+        return ag_fail(err, AG_E_EXISTS, "%s: is a directory that exists; name a new one", path);
+    if (lstat(checked, &st) == 0)
+        return ag_fail(err, AG_E_EXISTS, "%s exists already; it is not written over, give another place or remove it first", path);
+    AG_TRY(ag_path_output_dir(&parent, ag_path_dir(arena, checked), arena, err));
+    *out = ag_path_join(arena, parent, name);
+    return AG_OK;
+}
+
+static const char *fault_of_relative(const char *path)
+{
+    if (!path || is_blank(path)) return "is blank";
+    for (const char *c = path; *c; c++) {
+        if ((unsigned char)*c < 0x20) return "holds a control character";
+        if (*c == '\\') return "holds a backslash";
+    }
+    const size_t n = strlen(path);
+    if (strchr(" \t", path[0]) || strchr(" \t", path[n - 1])) return "has white space around it";
+    if (path[0] == '/') return "is absolute";
+    if (((path[0] | 0x20) >= 'a' && (path[0] | 0x20) <= 'z') && path[1] == ':') return "has a drive";
+    if (has_dotdot(path)) return "leaves its repository with '..'";
+    for (const char *part = path; part; part = strchr(part, '/') ? strchr(part, '/') + 1 : NULL)
+        if (part[0] == 0 || part[0] == '/' || (part[0] == '.' && (part[1] == '/' || part[1] == 0))) return "is not in its shortest form";
+    return NULL;
+}
+
+ag_status ag_path_check_repository_relative(const char *path, ag_err *err)
+{
+    const char *fault = fault_of_relative(path);
+    if (!fault) return AG_OK;
+    return ag_fail(err, AG_E_CONFIG, "the path '%s' %s; give it relative to its repository, as in data/rows.jsonl", path ? path : "", fault);
+}
+
 char *ag_path_join(ag_arena *arena, const char *dir, const char *name)
 {
     if (name[0] == '/' || dir[0] == 0) return ag_arena_strdup(arena, name);

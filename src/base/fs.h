@@ -19,6 +19,10 @@ AG_MUST_USE ag_status ag_path_existing_file(char **out, const char *path, ag_are
 AG_MUST_USE ag_status ag_path_existing_dir(char **out, const char *path, ag_arena *arena, ag_err *err);
 /* Checked by the same rules, then created with its parents. */
 AG_MUST_USE ag_status ag_path_output_dir(char **out, const char *path, ag_arena *arena, ag_err *err);
+/* Checked by the same rules; its parent is made, it itself must not be there (AG_E_EXISTS). */
+AG_MUST_USE ag_status ag_path_absent_dir(char **out, const char *path, ag_arena *arena, ag_err *err);
+/* A path inside a repository as manifests record it (docs/paths.md): relative, canonical, POSIX. AG_E_CONFIG says what is wrong with it. */
+AG_MUST_USE ag_status ag_path_check_repository_relative(const char *path, ag_err *err);
 /* Refuses empty paths and "..", expands "~"; does not touch the file system. */
 AG_MUST_USE ag_status ag_path_check(char **out, const char *path, ag_arena *arena, ag_err *err);
 /* What "~" stands for, said once by the program (from $HOME, which the library does not read) before it starts threads; the

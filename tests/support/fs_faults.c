@@ -1,0 +1,42 @@
+#define _GNU_SOURCE
+#include "support/fs_faults.h"
+
+#include "base/fs.h"
+
+#include <errno.h>
+
+static int fails_at, n_calls;
+
+static int fails(void)
+{
+    if (++n_calls != fails_at) return 0;
+    errno = EIO;
+    return 1;
+}
+
+static int faulty_open(const char *path, int flags, unsigned mode) { return fails() ? -1 : ag_fs_system_calls.open(path, flags, mode); }
+static ssize_t faulty_write(int fd, const void *bytes, size_t n) { return fails() ? -1 : ag_fs_system_calls.write(fd, bytes, n); }
+static int faulty_fsync(int fd) { return fails() ? -1 : ag_fs_system_calls.fsync(fd); }
+static int faulty_rename(const char *from, const char *to) { return fails() ? -1 : ag_fs_system_calls.rename(from, to); }
+static int faulty_rename_new(const char *from, const char *to) { return fails() ? -1 : ag_fs_system_calls.rename_new(from, to); }
+static int faulty_mkdir(const char *path, unsigned mode) { return fails() ? -1 : ag_fs_system_calls.mkdir(path, mode); }
+
+static int faulty_close(int fd)
+{
+    const int failed = fails(), closed = ag_fs_system_calls.close(fd); /* a failed close has closed, too */
+    if (failed) errno = EIO;
+    return failed ? -1 : closed;
+}
+
+void fs_faults_begin(int at)
+{
+    fails_at = at;
+    n_calls = 0;
+    ag_fs_calls_used = (ag_fs_calls){faulty_open, faulty_write, faulty_fsync, faulty_close, faulty_rename, faulty_rename_new, faulty_mkdir};
+}
+
+int fs_faults_end(void)
+{
+    ag_fs_calls_used = ag_fs_system_calls;
+    return n_calls;
+}
