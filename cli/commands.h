@@ -16,6 +16,8 @@
     X(export_final_model) \
     X(merge_adapter)     \
     X(export_gguf)       \
+    X(seal_bundle)       \
+    X(verify_bundle)     \
     X(tokenize)          \
     X(detokenize)        \
     X(render_chat)       \

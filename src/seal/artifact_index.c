@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "seal/artifact_index.h"
+#include "seal/artifact_files.h"
 
 #include "base/digest.h"
 #include "base/fs.h"
@@ -10,38 +10,25 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MAX_ENTRIES = 65536, MAX_DEPTH = 64, MAX_INDEX_BYTES = 4 << 20 };
-
-typedef struct {
-    const char *name; /* relative to the directory */
-    const char *path;
-    uint64_t bytes;
-    ag_sha256 digest;
-} artifact;
-
-typedef struct {
-    artifact *items;
-    size_t n, room;
-    ag_arena arena;
-} artifact_list;
+enum { MAX_DEPTH = 64 };
 
 /* ---- the tree ---------------------------------------------------------------------------------------------------- */
-static ag_status add(artifact_list *list, const char *name, const char *path, uint64_t bytes, ag_err *err)
+static ag_status add(ag_artifact_list *list, const char *name, const char *path, uint64_t bytes, ag_err *err)
 {
-    if (list->n == MAX_ENTRIES)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: an index holds at most %d files; remove checkpoints that are not needed", path, MAX_ENTRIES);
+    if (list->n == AG_ARTIFACT_MAX_FILES)
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: an index holds at most %d files; remove checkpoints that are not needed", path, AG_ARTIFACT_MAX_FILES);
     if (list->n == list->room) {
         const size_t room = list->room ? list->room * 2 : 64;
-        artifact *items = ag_arena_array(&list->arena, room, sizeof *items);
+        ag_artifact *items = ag_arena_array(&list->arena, room, sizeof *items);
         if (list->n) memcpy(items, list->items, list->n * sizeof *items);
         list->items = items;
         list->room = room;
     }
-    list->items[list->n++] = (artifact){.name = name, .path = path, .bytes = bytes};
+    list->items[list->n++] = (ag_artifact){.name = name, .path = path, .bytes = bytes};
     return AG_OK;
 }
 
-static ag_status walk(artifact_list *list, const char *dir, const char *prefix, int depth, ag_err *err)
+static ag_status walk(ag_artifact_list *list, const char *dir, const char *prefix, int depth, ag_err *err)
 {
     char **names;
     size_t n;
@@ -63,9 +50,9 @@ static ag_status walk(artifact_list *list, const char *dir, const char *prefix, 
     return AG_OK;
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(((const artifact *)a)->name, ((const artifact *)b)->name); }
+static int by_name(const void *a, const void *b) { return strcmp(((const ag_artifact *)a)->name, ((const ag_artifact *)b)->name); }
 
-static ag_status digest_all(artifact_list *list, int n_threads, ag_err *err)
+static ag_status digest_all(ag_artifact_list *list, int n_threads, ag_err *err)
 {
     ag_status failed = AG_OK;
 #pragma omp parallel for schedule(dynamic) num_threads(n_threads)
@@ -82,6 +69,13 @@ static ag_status digest_all(artifact_list *list, int n_threads, ag_err *err)
     return failed;
 }
 
+ag_status ag_artifact_list_files(ag_artifact_list *list, const char *dir, int n_threads, ag_err *err)
+{
+    AG_TRY(walk(list, dir, "", 0, err));
+    qsort(list->items, list->n, sizeof *list->items, by_name);
+    return digest_all(list, n_threads, err);
+}
+
 /* ---- the file ----------------------------------------------------------------------------------------------------- */
 static void write_provenance(ag_json_writer *w, const ag_provenance *p)
 {
@@ -94,7 +88,7 @@ static void write_provenance(ag_json_writer *w, const ag_provenance *p)
     ag_jw_end(w);
 }
 
-static ag_status publish(const artifact_list *list, const char *dir, const char *output_dir, const ag_provenance *provenance, ag_err *err)
+static ag_status publish(const ag_artifact_list *list, const char *dir, const char *output_dir, const ag_provenance *provenance, ag_err *err)
 {
     ag_str text = {0};
     ag_arena arena = {0};
@@ -121,41 +115,9 @@ static ag_status publish(const artifact_list *list, const char *dir, const char 
 
 ag_status ag_artifact_index_write(const char *dir, const char *output_dir, const ag_provenance *provenance, int n_threads, ag_err *err)
 {
-    artifact_list list = {0};
-    ag_status status = walk(&list, dir, "", 0, err);
-    if (!status) {
-        qsort(list.items, list.n, sizeof *list.items, by_name);
-        status = digest_all(&list, n_threads, err);
-    }
+    ag_artifact_list list = {0};
+    ag_status status = ag_artifact_list_files(&list, dir, n_threads, err);
     if (!status) status = publish(&list, dir, output_dir, provenance, err);
     ag_arena_free(&list.arena);
-    return status;
-}
-
-ag_status ag_artifact_index_provenance(ag_provenance *out, bool *found, const char *dir, ag_arena *arena, ag_err *err)
-{
-    const char *path = ag_path_join(arena, dir, AG_ARTIFACT_INDEX_FILE);
-    *found = false;
-    *out = (ag_provenance){0};
-    if (!ag_path_is_file(path)) return AG_OK;
-    json_t *root;
-    AG_TRY(ag_json_load(&root, path, MAX_INDEX_BYTES, err));
-    const json_t *p = json_object_get(root, "producer_provenance");
-    const struct {
-        const char *key, **field;
-    } fields[] = {{"base_model_name_or_path", &out->base_model_name_or_path}, {"revision", &out->revision},
-                  {"training_split_manifest_sha256", &out->training_split_manifest_sha256},
-                  {"training_split_name", &out->training_split_name}, {"training_split_sha256", &out->training_split_sha256}};
-    ag_status status = AG_OK;
-    for (size_t i = 0; p && !status && i < sizeof fields / sizeof *fields; i++) {
-        const char *text = json_string_value(json_object_get(p, fields[i].key));
-        if (!text)
-            status = ag_fail(err, AG_E_FORMAT, "%s: producer_provenance has no text '%s'; the index was not written by a sealed run", path,
-                             fields[i].key);
-        else
-            *fields[i].field = ag_arena_strdup(arena, text);
-    }
-    *found = p && !status;
-    ag_json_free(&root);
     return status;
 }
