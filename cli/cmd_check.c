@@ -1,5 +1,6 @@
 /* agoge check: what this machine can do, and what is missing. */
 #include "cli/commands.h"
+#include "cli/hub_access.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
 
@@ -20,15 +21,20 @@ static const cli_option table[] = {
     CLI_END,
 };
 
-static ag_status check_model(const char *path, ag_err *err)
+static ag_status check_model(const char *name, ag_err *err)
 {
     ag_model *model;
-    AG_TRY(cli_check_model(path, err));
-    AG_TRY(ag_model_open(&model, path, &(ag_model_options){.check_finite = true, .n_threads = ag_physical_cores()}, err));
-    fprintf(stderr, "%s: %s, %.1f M parameters, every weight is a finite number\n", path, model->d.architecture,
-            (double)ag_description_parameters(&model->d) * 1e-6);
-    ag_model_close(&model);
-    return AG_OK;
+    ag_arena arena = {0};
+    const char *path;
+    ag_status status = cli_find_model(&path, name, NULL, &arena, err);
+    if (!status) status = ag_model_open(&model, path, &(ag_model_options){.check_finite = true, .n_threads = ag_physical_cores()}, err);
+    if (!status) {
+        fprintf(stderr, "%s: %s, %.1f M parameters, every weight is a finite number\n", name, model->d.architecture,
+                (double)ag_description_parameters(&model->d) * 1e-6);
+        ag_model_close(&model);
+    }
+    ag_arena_free(&arena);
+    return status;
 }
 
 static int run(int argc, char **argv)

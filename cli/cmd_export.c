@@ -1,6 +1,7 @@
 /* agoge export-final-model, merge-adapter, export-gguf: a base and an adapter made into one model, as a folder or as a GGUF file. */
 #define _GNU_SOURCE
 #include "cli/commands.h"
+#include "cli/hub_access.h"
 #include "cli/runtime.h"
 #include "cli/session.h"
 
@@ -19,7 +20,7 @@
 #define STAGING_PREFIX ".agoge-export-staging-"
 
 typedef struct {
-    const char *out_dir, *out, *run_dir, *adapter, *base, *type, *max_shard_size, *name;
+    const char *out_dir, *out, *run_dir, *adapter, *base, *revision, *type, *max_shard_size, *name;
     bool save_safetensors, allow_unsafe, allow_unsealed, trust_remote_code, load_in_4bit, lora_only;
     cli_compute_options compute;
     cli_format_options format;
@@ -28,7 +29,7 @@ typedef struct {
 /* ---- what is exported -------------------------------------------------------------------------------------------------------- */
 typedef struct {
     const char *adapter; /* folder, or NULL: the base alone */
-    const char *base;
+    const char *base, *base_path; /* as it was named; what is opened */
     const char *revision;
     ag_provenance provenance;
     bool is_sealed;
@@ -99,7 +100,7 @@ static ag_status choose_base(job *j, const options *o, ag_err *err)
             j->revision = config.revision;
         }
     }
-    return cli_check_model(j->base, err);
+    return cli_find_model(&j->base_path, j->base, j->revision ? j->revision : o->revision, &j->arena, err);
 }
 
 static ag_status open_models(job *j, const options *o, ag_err *err)
@@ -107,15 +108,15 @@ static ag_status open_models(job *j, const options *o, ag_err *err)
     AG_TRY(cli_backend(&j->backend, &o->compute, err));
     const ag_model_options as_stored = {.n_threads = j->backend.n_threads}, quantized = {
         .quantize_nf4 = true, .double_quant = true, .n_threads = j->backend.n_threads};
-    AG_TRY(ag_model_open(&j->model, j->base, o->load_in_4bit ? &quantized : &as_stored, err));
-    if (o->load_in_4bit && j->model->source == AG_SOURCE_HF) AG_TRY(ag_model_open(&j->original, j->base, &as_stored, err));
+    AG_TRY(ag_model_open(&j->model, j->base_path, o->load_in_4bit ? &quantized : &as_stored, err));
+    if (o->load_in_4bit && j->model->source == AG_SOURCE_HF) AG_TRY(ag_model_open(&j->original, j->base_path, &as_stored, err));
     return j->adapter ? ag_peft_open(&j->peft, j->adapter, &j->model->d, err) : AG_OK;
 }
 
 static ag_export_options export_options(const job *j, const options *o)
 {
     return (ag_export_options){.base = j->model, .original = j->original, .lora = j->peft ? j->peft->adapter.layers : NULL,
-                               .name = o->name, .n_threads = j->backend.n_threads};
+                               .name = o->name || j->base_path == j->base ? o->name : ag_path_base(j->base), .n_threads = j->backend.n_threads};
 }
 
 /* ---- the result -------------------------------------------------------------------------------------------------------------- */
@@ -298,6 +299,7 @@ static int run(const cli_command *command, ag_status (*what)(job *, const option
     CLI_FLAG("allow-unsafe-serialization", options, allow_unsafe, "go on where an adapter_model.bin lies beside the adapter"),      \
     CLI_FLAG("trust-remote-code", options, trust_remote_code, "refused: no code of a model is ever run")
 #define SHARED_OPTIONS                                                                                                              \
+    CLI_STRING("revision", options, revision, "REV", "of a base that is on the hub", 0),                                            \
     CLI_FLAG("load-in-4bit", options, load_in_4bit, "merge with the NF4 weights that QLoRA training saw, and tell how far off they are"), \
     CLI_COMPUTE(options, compute),                                                                                                  \
     CLI_FORMAT(options, format),                                                                                                    \
@@ -312,7 +314,7 @@ static const cli_option final_table[] = {
     FOLDER_OPTIONS, SHARED_OPTIONS,
 };
 static const cli_option merge_table[] = {
-    CLI_STRING("base-model", options, base, "MODEL", "a model folder or .gguf file", CLI_REQUIRED),
+    CLI_STRING("base-model", options, base, "MODEL", "a model folder, a .gguf file, or org/name on the hub", CLI_REQUIRED),
     CLI_STRING("adapter-path", options, adapter, "DIR", "an adapter in PEFT's layout", CLI_REQUIRED),
     CLI_STRING("out-dir", options, out_dir, "DIR", "the folder to make", CLI_REQUIRED),
     FOLDER_OPTIONS, SHARED_OPTIONS,

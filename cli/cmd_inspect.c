@@ -1,5 +1,6 @@
 /* agoge model-metadata, inspect-lora-targets, inspect-safetensors, dataset-stats: reports that load no weights. */
 #include "cli/commands.h"
+#include "cli/hub_access.h"
 #include "cli/session.h"
 
 #include "base/fs.h"
@@ -17,14 +18,14 @@ typedef struct {
 } options;
 
 static const cli_option metadata_table[] = {
-    CLI_STRING("model-id", options, model_id, "MODEL", "a model folder or .gguf file", CLI_REQUIRED),
+    CLI_STRING("model-id", options, model_id, "MODEL", "a model folder, a .gguf file, or org/name on the hub", CLI_REQUIRED),
     CLI_STRING("revision", options, revision, "REV", "told in the report", 0),
     CLI_FLAG("trust-remote-code", options, trust_remote_code, "refused: agoge runs no code of a model"),
     CLI_FORMAT(options, format),
     CLI_END,
 };
 static const cli_option targets_table[] = {
-    CLI_STRING("model-id", options, model_id, "MODEL", "a model folder or .gguf file", CLI_REQUIRED),
+    CLI_STRING("model-id", options, model_id, "MODEL", "a model folder, a .gguf file, or org/name on the hub", CLI_REQUIRED),
     CLI_STRING("out", options, out, "FILE", "write the report there, too", 0),
     CLI_FLAG("trust-remote-code", options, trust_remote_code, "refused: agoge runs no code of a model"),
     CLI_FORMAT(options, format),
@@ -45,22 +46,28 @@ static const cli_option stats_table[] = {
 
 static ag_status metadata(const options *o, ag_str *report, ag_err *err)
 {
-    AG_TRY(cli_check_model(o->model_id, err));
-    return ag_inspect_model_metadata(report, o->model_id, o->model_id, o->revision, err);
+    ag_arena arena = {0};
+    const char *path;
+    ag_status status = cli_find_model(&path, o->model_id, o->revision, &arena, err);
+    if (!status) status = ag_inspect_model_metadata(report, path, o->model_id, o->revision, err);
+    ag_arena_free(&arena);
+    return status;
 }
 
 static ag_status targets(const options *o, ag_str *report, ag_err *err)
 {
-    AG_TRY(cli_check_model(o->model_id, err));
-    AG_TRY(ag_inspect_lora_targets(report, o->model_id, o->model_id, err));
-    if (!o->out) return AG_OK;
     ag_arena arena = {0};
-    ag_str text = {0};
-    ag_str_add_n(&text, report->text, report->n);
-    ag_str_add_char(&text, '\n');
-    ag_status status = ag_make_dirs(ag_path_dir(&arena, o->out), err);
-    if (!status) status = ag_file_publish(o->out, text.text, text.n, err);
-    ag_str_free(&text);
+    const char *path;
+    ag_status status = cli_find_model(&path, o->model_id, NULL, &arena, err);
+    if (!status) status = ag_inspect_lora_targets(report, path, o->model_id, err);
+    if (!status && o->out) {
+        ag_str text = {0};
+        ag_str_add_n(&text, report->text, report->n);
+        ag_str_add_char(&text, '\n');
+        status = ag_make_dirs(ag_path_dir(&arena, o->out), err);
+        if (!status) status = ag_file_publish(o->out, text.text, text.n, err);
+        ag_str_free(&text);
+    }
     ag_arena_free(&arena);
     return status;
 }
@@ -100,11 +107,14 @@ static ag_status count_tokens(const options *o, const ag_model_text *text, ag_st
 
 static ag_status stats(const options *o, ag_str *report, ag_err *err)
 {
-    ag_model_text *text;
-    AG_TRY(cli_check_model(o->model_id, err));
-    AG_TRY(ag_model_text_open(&text, o->model_id, err));
-    ag_status status = count_tokens(o, text, report, err);
+    ag_model_text *text = NULL;
+    ag_arena arena = {0};
+    const char *path;
+    ag_status status = cli_find_model(&path, o->model_id, NULL, &arena, err);
+    if (!status) status = ag_model_text_open(&text, path, err);
+    if (!status) status = count_tokens(o, text, report, err);
     ag_model_text_close(&text);
+    ag_arena_free(&arena);
     return status;
 }
 

@@ -1,5 +1,6 @@
 /* agoge plan: memory and time of a training run, before anything large is allocated. */
 #include "cli/commands.h"
+#include "cli/hub_access.h"
 #include "cli/runtime.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
@@ -66,7 +67,8 @@ static ag_status plan(const options *o, ag_err *err)
     ag_train_job *job = NULL;
     AG_TRY(cli_backend(&backend, &o->compute, err));
     AG_TRY(ag_train_config_load(&config, o->config, (const char *const *)o->sets.items, (size_t)o->sets.n, err));
-    ag_status status = cli_check_model(config->model_id, err);
+    ag_arena arena = {0};
+    ag_status status = cli_find_model(&config->model_path, config->model_id, config->revision, &arena, err);
     if (!status) status = ag_train_job_open(&job, config, &backend, &(ag_train_job_options){.only_plan = true}, err);
     if (!status) {
         ag_train_plan p;
@@ -79,6 +81,7 @@ static ag_status plan(const options *o, ag_err *err)
     }
     ag_train_job_close(&job);
     ag_train_config_free(&config);
+    ag_arena_free(&arena);
     return status;
 }
 

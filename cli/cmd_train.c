@@ -1,6 +1,7 @@
 /* agoge train-qlora and train-lora: one YAML file in, an adapter out. */
 #define _GNU_SOURCE
 #include "cli/commands.h"
+#include "cli/hub_access.h"
 #include "cli/runtime.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
@@ -136,7 +137,8 @@ static ag_status train(const options *o, bool quantize, ag_run_result *result, a
     ag_status status = ag_train_config_load(&config, o->config, sets, (size_t)n_sets, err);
     ag_str_free(&run_id);
     AG_TRY(status);
-    status = cli_check_model(config->model_id, err);
+    ag_arena arena = {0};
+    status = cli_find_model(&config->model_path, config->model_id, config->revision, &arena, err);
     if (!status) status = ag_train_job_open(&job, config, &backend, &(ag_train_job_options){0}, err);
     if (!status) {
         catch_signals();
@@ -146,6 +148,7 @@ static ag_status train(const options *o, bool quantize, ag_run_result *result, a
     ag_train_job_close(&job);
     if (!status) print_result(o, result);
     ag_train_config_free(&config);
+    ag_arena_free(&arena);
     return status;
 }
 

@@ -18,6 +18,7 @@
     X(export_gguf)       \
     X(seal_bundle)       \
     X(verify_bundle)     \
+    X(pull)              \
     X(tokenize)          \
     X(detokenize)        \
     X(render_chat)       \

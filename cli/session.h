@@ -22,7 +22,7 @@ typedef struct {
 extern const char *const cli_compute_dtypes[];
 #define CLI_MODEL_DEFAULT {.dtype = "f32"}
 #define CLI_MODEL(type, field)                                                                                              \
-    CLI_STRING("model", type, field.model, "MODEL", "a model folder or .gguf file", CLI_REQUIRED),                          \
+    CLI_STRING("model", type, field.model, "MODEL", "a model folder, a .gguf file, or org/name on the hub", CLI_REQUIRED),                          \
     CLI_STRING("revision", type, field.revision, "REV", "of a hub model", 0)
 #define CLI_MODEL_WEIGHTS(type, field)                                                                                       \
     CLI_MODEL(type, field),                                                                                                  \
@@ -38,13 +38,12 @@ typedef struct {
     ag_model *model;
     ag_peft *peft; /* NULL without --adapter */
     ag_compute compute;
+    const char *path; /* what was opened: the model that was named, or its place in the hub's cache */
+    ag_arena arena;
 } cli_session;
 AG_MUST_USE ag_status cli_session_open(cli_session *s, const cli_model_options *model, const cli_compute_options *compute, int what,
                                        ag_err *err);
 void cli_session_close(cli_session *s);
-
-/* AG_E_USAGE / AG_E_NOT_FOUND where a model cannot be one: for a hub id it says what to do. */
-AG_MUST_USE ag_status cli_check_model(const char *model, ag_err *err);
 
 /* A decoder for calls of at most max_tokens rows and n_logits rows with logits or targets. */
 AG_MUST_USE ag_status cli_session_decoder(ag_decoder **out, const cli_session *s, int64_t max_tokens, int64_t n_logits,

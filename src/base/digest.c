@@ -5,7 +5,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <openssl/evp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,13 +18,37 @@ struct ag_sha256_state {
     EVP_MD_CTX *context;
 };
 
+struct ag_git_id_state {
+    EVP_MD_CTX *context;
+};
+
+static EVP_MD_CTX *context_new(const EVP_MD *digest)
+{
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    if (!context) ag_out_of_memory(sizeof(void *));
+    AG_ASSERT(EVP_DigestInit_ex(context, digest, NULL) == 1);
+    return context;
+}
+
+/* Frees the context; hex takes two digits a byte and NUL. */
+static void context_end(EVP_MD_CTX *context, char *hex, unsigned n_expected)
+{
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned n = 0;
+    AG_ASSERT(EVP_DigestFinal_ex(context, digest, &n) == 1 && n == n_expected);
+    EVP_MD_CTX_free(context);
+    for (unsigned i = 0; i < n; i++) {
+        hex[2 * i] = "0123456789abcdef"[digest[i] >> 4];
+        hex[2 * i + 1] = "0123456789abcdef"[digest[i] & 15];
+    }
+    hex[2 * n] = 0;
+}
+
 ag_sha256_state *ag_sha256_begin(void)
 {
     ag_sha256_state *state = malloc(sizeof *state);
     if (!state) ag_out_of_memory(sizeof *state);
-    state->context = EVP_MD_CTX_new();
-    if (!state->context) ag_out_of_memory(sizeof *state);
-    AG_ASSERT(EVP_DigestInit_ex(state->context, EVP_sha256(), NULL) == 1);
+    state->context = context_new(EVP_sha256());
     return state;
 }
 
@@ -33,16 +59,33 @@ void ag_sha256_add(ag_sha256_state *state, const void *bytes, size_t n)
 
 ag_sha256 ag_sha256_end(ag_sha256_state *state)
 {
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned n = 0;
-    AG_ASSERT(EVP_DigestFinal_ex(state->context, digest, &n) == 1 && n == 32);
-    EVP_MD_CTX_free(state->context);
+    ag_sha256 out;
+    context_end(state->context, out.hex, 32);
     free(state);
-    ag_sha256 out = {{0}};
-    for (unsigned i = 0; i < n; i++) {
-        out.hex[2 * i] = "0123456789abcdef"[digest[i] >> 4];
-        out.hex[2 * i + 1] = "0123456789abcdef"[digest[i] & 15];
-    }
+    return out;
+}
+
+ag_git_id_state *ag_git_id_begin(uint64_t size)
+{
+    char head[48];
+    ag_git_id_state *state = malloc(sizeof *state);
+    if (!state) ag_out_of_memory(sizeof *state);
+    state->context = context_new(EVP_sha1());
+    const int n = snprintf(head, sizeof head, "blob %" PRIu64, size);
+    ag_git_id_add(state, head, (size_t)n + 1); /* the NUL belongs to it */
+    return state;
+}
+
+void ag_git_id_add(ag_git_id_state *state, const void *bytes, size_t n)
+{
+    AG_ASSERT(EVP_DigestUpdate(state->context, bytes, n) == 1);
+}
+
+ag_git_id ag_git_id_end(ag_git_id_state *state)
+{
+    ag_git_id out;
+    context_end(state->context, out.hex, 20);
+    free(state);
     return out;
 }
 

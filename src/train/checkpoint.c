@@ -220,7 +220,7 @@ static ag_status save_files(const ag_run_state *s, ag_progress progress, const c
     ag_adapter_bind(&adapter, s->params, NULL);
 
     AG_TRY(ag_peft_save(&adapter, dir, c->model_id, c->revision, err));
-    AG_TRY(ag_model_text_save(job->text, c->model_id, dir, err));
+    AG_TRY(ag_model_text_save(job->text, c->model_path, dir, err));
     AG_TRY(ag_optimizer_save(&(ag_optimizer_state){
         .params = optimizer_params(s, arena), .n_params = 2 * adapter.n_pairs, .n_updates = progress.n_updates, .lr = next_lr,
         .initial_lr = c->learning_rate, .beta1 = c->adam_beta1, .beta2 = c->adam_beta2, .eps = c->adam_epsilon,

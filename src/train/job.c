@@ -99,12 +99,12 @@ static ag_status open_job(ag_train_job *job, const ag_train_job_options *options
 {
     const ag_train_config *c = job->config;
     const int n_threads = job->backend->n_threads;
-    AG_TRY(ag_model_text_open(&job->text, c->model_id, err));
+    AG_TRY(ag_model_text_open(&job->text, c->model_path, err));
     if (job->text->chat) AG_TRY(ag_model_text_chat(&job->chat, job->text, err));
     AG_TRY(read_rows(job, &job->train, c->dataset_file, n_threads, err));
     if (c->eval_dataset_file) AG_TRY(read_rows(job, &job->eval, c->eval_dataset_file, n_threads, err));
 
-    AG_TRY(ag_model_open(&job->model, c->model_id, &(ag_model_options){
+    AG_TRY(ag_model_open(&job->model, c->model_path, &(ag_model_options){
         .quantize_nf4 = c->load_in_4bit && !options->only_plan, .double_quant = c->bnb_4bit_use_double_quant,
         .n_threads = n_threads}, err));
     const ag_description *d = &job->model->d;

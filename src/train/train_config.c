@@ -51,6 +51,7 @@ static ag_status check_support(const ag_train_config *c, const char *name, ag_er
 static ag_status check_whole(ag_train_config *c, const char *name, ag_err *err)
 {
     if (!c->model_id) return ag_fail(err, AG_E_CONFIG, "%s: the required key 'model_id' is missing", name);
+    c->model_path = c->model_id;
     if (!c->dataset_path) return ag_fail(err, AG_E_CONFIG, "%s: the required key 'dataset_path' is missing", name);
     AG_TRY(check_run_name(c, name, err));
     AG_TRY(check_support(c, name, err));

@@ -47,6 +47,8 @@ typedef struct {
 typedef struct ag_train_config {
     /* top level */
     const char *model_id, *revision;              /* revision may be NULL */
+    const char *model_path;                       /* what is opened: model_id itself; where that is a hub id, the program puts the place
+                                                   * in the cache here, which must live as long as the configuration */
     bool trust_remote_code;                       /* always false: true is refused */
     const char *dataset_path, *eval_dataset_path; /* as written; eval may be NULL. Open dataset_file, eval_dataset_file */
     const char *dataset_text_field, *output_dir, *run_name;
