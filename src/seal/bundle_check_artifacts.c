@@ -157,7 +157,7 @@ static bool load_index(ag_bundle *b, ag_bundle_artifact *a, const char *path)
     a->path = path;
     const char *text = file ? ag_bundle_tree_read(&b->tree, file, INDEX_MAX_BYTES, &n, &b->arena, b->report) : NULL;
     if (!text) return false;
-    const ag_status status = ag_artifact_index_parse(&a->index, text, n, path, &b->arena, &err);
+    const ag_status status = ag_artifact_index_parse(&a->index, text, n, "the index", &b->arena, &err);
     if (status)
         ag_bundle_report_add(b->report, status == AG_E_CONFIG ? AG_BUNDLE_PATH_ESCAPING : status == AG_E_EXISTS ? AG_BUNDLE_DUPLICATE_PATH : AG_BUNDLE_INVALID_JSON,
                              path, "%s; bring the run's own index", err.text);
