@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "train/provenance.h"
 #include "train/run.h"
 
 #include <math.h>
@@ -119,6 +120,7 @@ static ag_status train(const options *o, bool quantize, ag_run_result *result, a
     ag_backend backend;
     ag_train_config *config;
     ag_train_job *job = NULL;
+    ag_train_provenance provenance;
     view v = {0};
     const ag_run_events events = {.user = &v, .on_begin = on_begin, .on_step = on_step, .on_eval = on_eval};
     if (o->profile_window)
@@ -139,7 +141,10 @@ static ag_status train(const options *o, bool quantize, ag_run_result *result, a
     AG_TRY(status);
     ag_arena arena = {0};
     status = cli_find_model(&config->model_path, config->model_id, config->revision, &arena, err);
-    if (!status) status = ag_train_job_open(&job, config, &backend, &(ag_train_job_options){0}, err);
+    if (!status) status = ag_train_provenance_derive(&provenance, config, backend.n_threads, err);
+    if (!status)
+        status = ag_train_job_open(&job, config, &backend,
+                                   &(ag_train_job_options){.provenance = provenance.is_sealed ? &provenance.provenance : NULL}, err);
     if (!status) {
         catch_signals();
         status = ag_run(job, &events, &stop_signal, result, err);

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <openssl/evp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -44,11 +45,18 @@ static void context_end(EVP_MD_CTX *context, char *hex, unsigned n_expected)
     hex[2 * n] = 0;
 }
 
+/* Looked up once: OpenSSL's implicit look-up costs more than hashing a short text. */
+static const EVP_MD *sha256_method;
+static pthread_once_t sha256_once = PTHREAD_ONCE_INIT;
+static void fetch_sha256(void) { sha256_method = EVP_MD_fetch(NULL, "SHA2-256", NULL); }
+
 ag_sha256_state *ag_sha256_begin(void)
 {
+    pthread_once(&sha256_once, fetch_sha256);
+    AG_ASSERT(sha256_method);
     ag_sha256_state *state = malloc(sizeof *state);
     if (!state) ag_out_of_memory(sizeof *state);
-    state->context = context_new(EVP_sha256());
+    state->context = context_new(sha256_method);
     return state;
 }
 

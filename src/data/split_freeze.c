@@ -5,6 +5,7 @@
 #include "data/split_manifest.h"
 #include "data/split_table.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@ typedef struct {
     ag_sha256 source_sha256;
     ag_split_lines lines;
     ag_split_table table;
+    atomic_uint n_read;           /* rows read again since the start */
     uint32_t *order[AG_N_SPLITS]; /* rows of each split, by canonical id */
     size_t n_of[AG_N_SPLITS];
     ag_sha256 part_sha256[AG_N_SPLITS];
@@ -85,10 +87,11 @@ static ag_status read_keys(freezer *f, ag_err *err)
     return first.code;
 }
 
-/* For ag_split_reader: the ids of a row once more. */
+/* For ag_split_reader: the ids of a row once more. Rows come in any order, and each brings some pages around it into memory. */
 static ag_status read_ids(void *user, size_t i, ag_split_row *row, ag_err *err)
 {
     freezer *f = user;
+    if (atomic_fetch_add(&f->n_read, 1) % AG_SPLIT_FORGET_ROWS == 0) ag_map_forget(&f->map, 0, f->map.n);
     const ag_split_line line = f->lines.line[i];
     AG_TRY(ag_split_row_read_ids(row, (const char *)f->map.bytes + line.start, line.n, &f->identity, f->source, line.number, err));
     const ag_split_key key = ag_split_key_of(row->canonical_id.text, row->canonical_id.n);

@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "data/split.h"
 
-enum { AG_SPLIT_MAX_ID_BYTES = 4096 };
+enum { AG_SPLIT_MAX_ID_BYTES = 4096, AG_SPLIT_FORGET_ROWS = 2048 /* read in any order before their pages are let go */ };
 
 /* 128 bits of SHA-256: two texts have the same key only where they are the same text. {0, 0} is no text's. */
 typedef struct {

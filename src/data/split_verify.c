@@ -7,6 +7,7 @@
 #include "data/split_table.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -22,6 +23,7 @@ typedef struct {
     size_t first[AG_N_SPLITS]; /* row of each split in the table */
     uint32_t *line_number;     /* [n] of the source */
     ag_split_key *raw;         /* [n] of the raw line's digest */
+    atomic_uint n_read;        /* rows read again since the start */
     void *block;
     size_t block_bytes;
 } verifier;
@@ -107,7 +109,6 @@ static ag_status check_member(verifier *v, ag_split_name s, size_t i, const ag_s
 
 static ag_status check_members(verifier *v, ag_split_name s, ag_err *err)
 {
-    enum { FORGET_ROWS = 8192 };
     size_t at = v->skeleton.start[s] + 1;
     row_check c = {0};
     ag_status status = v->skeleton.end[s] ? AG_OK : ag_fail(err, AG_E_FORMAT, "%s: splits.%s.members must be a list; freeze the split again",
@@ -125,7 +126,7 @@ static ag_status check_members(verifier *v, ag_split_name s, ag_err *err)
         if (!status && is_there) status = check_member(v, s, i, &member, &c, err);
         if (value) ag_json_free(&value);
         if (!is_there) break;
-        if (i % FORGET_ROWS == 0) {
+        if (i % AG_SPLIT_FORGET_ROWS == 0) {
             ag_map_forget(&v->manifest, 0, at);
             ag_map_forget(&v->map[s], 0, v->map[s].n);
         }
@@ -147,6 +148,8 @@ static ag_status read_ids(void *user, size_t i, ag_split_row *row, ag_err *err)
     verifier *v = user;
     const ag_split_name s = split_of(v, i);
     const ag_split_line line = v->lines[s].line[i - v->first[s]];
+    if (atomic_fetch_add(&v->n_read, 1) % AG_SPLIT_FORGET_ROWS == 0)
+        for (int part = 0; part < AG_N_SPLITS; part++) ag_map_forget(&v->map[part], 0, v->map[part].n);
     return ag_split_row_read_ids(row, (const char *)v->map[s].bytes + line.start, line.n, &v->split->identity, v->split->part[s].path,
                                  line.number, err);
 }
@@ -224,7 +227,7 @@ static ag_status match_rows(verifier *v, const ag_map *map, const ag_split_lines
         if (!same)
             status = ag_fail(err, AG_E_VERIFY, "%s: line %u is not the row that %s has from it; the splits were made from another file", path,
                              line.number, v->split->part[s].path);
-        if (i % 8192 == 0) {
+        if (i % AG_SPLIT_FORGET_ROWS == 0) {
             ag_map_forget(map, 0, line.start);
             ag_map_forget(&v->map[s], 0, v->map[s].n);
         }

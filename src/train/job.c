@@ -1,6 +1,7 @@
 #include "train/job.h"
 
 #include "base/clock.h"
+#include "base/digest.h"
 #include "base/log.h"
 
 #include <stdlib.h>
@@ -31,6 +32,14 @@ static ag_status read_rows(ag_train_job *job, ag_job_data *data, const char *pat
         ag_log(AG_LOG_WARN, "%s: %lld rows of messages were written as plain 'Role: text' lines, for the model has no chat template",
                path, (long long)x->n_plain_chat);
     return AG_OK;
+}
+
+/* The rows that were tokenized are the frozen ones, also if somebody wrote to the file since. */
+static ag_status check_frozen(const ag_train_job *job, ag_err *err)
+{
+    const ag_map *map = &job->train.rows->map;
+    if (!job->provenance || strcmp(ag_sha256_bytes(map->bytes, map->n).hex, job->provenance->training_split_sha256) == 0) return AG_OK;
+    return ag_fail(err, AG_E_DATA, "%s: changed while it was read; restore the frozen split and start again", job->config->dataset_file);
 }
 
 static ag_status arrange(ag_job_data *data, const ag_train_config *c, bool is_eval, ag_err *err)
@@ -102,6 +111,7 @@ static ag_status open_job(ag_train_job *job, const ag_train_job_options *options
     AG_TRY(ag_model_text_open(&job->text, c->model_path, err));
     if (job->text->chat) AG_TRY(ag_model_text_chat(&job->chat, job->text, err));
     AG_TRY(read_rows(job, &job->train, c->dataset_file, n_threads, err));
+    AG_TRY(check_frozen(job, err));
     if (c->eval_dataset_file) AG_TRY(read_rows(job, &job->eval, c->eval_dataset_file, n_threads, err));
 
     AG_TRY(ag_model_open(&job->model, c->model_path, &(ag_model_options){
@@ -130,6 +140,7 @@ ag_status ag_train_job_open(ag_train_job **out, const ag_train_config *config, c
     if (!job) ag_out_of_memory(sizeof *job);
     job->config = config;
     job->backend = backend;
+    job->provenance = options->provenance;
     ag_status status = open_job(job, options, err);
     if (status)
         ag_train_job_close(&job);

@@ -56,9 +56,10 @@ ag_status ag_manifest_write_final(const ag_manifest_args *a, ag_err *err)
     const ag_train_config *c = a->job->config;
     AG_TRY(ag_peft_save(a->adapter, a->run_dir, c->model_id, c->revision, err));
     AG_TRY(ag_model_text_save(a->job->text, c->model_path, a->run_dir, err));
-    ag_log(AG_LOG_INFO, "the dataset is not a frozen split, so this run has no sealed provenance; export-final-model takes it with "
-           "--allow-unsealed");
-    AG_TRY(ag_artifact_index_write(a->run_dir, c->run_dir, NULL, a->job->backend->n_threads, err));
+    if (!a->job->provenance)
+        ag_log(AG_LOG_INFO, "the dataset is not a frozen split, so this run has no sealed provenance; export-final-model takes it with "
+               "--allow-unsealed");
+    AG_TRY(ag_artifact_index_write(a->run_dir, c->run_dir, a->job->provenance, a->job->backend->n_threads, err));
 
     ag_arena arena = {0};
     ag_str text = {0};
