@@ -91,7 +91,7 @@ static ag_status parse(ag_split_row *row, const char *line, size_t n, const plac
 {
     if (row->root) ag_json_free(&row->root);
     ag_status status = ag_json_parse_exact(&row->root, line, n, "row", at->err);
-    if (status) return ag_err_prefix(at->err, "%s: line %zu: ", at->name, at->number);
+    if (status) return ag_err_prefix(at->err, "%s: line %zu", at->name, at->number);
     if (json_is_object(row->root) && !ag_json_big_integer(row->root)) return AG_OK;
     return ag_fail(at->err, AG_E_DATA, "%s: line %zu: must be a JSON object; one row a line", at->name, at->number);
 }

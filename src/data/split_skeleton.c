@@ -152,5 +152,5 @@ ag_status ag_split_member_next(json_t **value, size_t *at, const ag_map *map, si
     if (!skip_nested(&s)) return broken(&s, err);
     *at = s.at;
     ag_status status = ag_json_parse(value, s.bytes + start, s.at - start, name, err);
-    return status ? ag_err_prefix(err, "the member at byte %zu of ", start) : AG_OK;
+    return status ? ag_err_prefix(err, "the member at byte %zu", start) : AG_OK;
 }

@@ -58,5 +58,5 @@ ag_status ag_train_provenance_derive(ag_train_provenance *out, ag_train_config *
         return AG_OK;
     }
     ag_status status = derive(out, config, manifest, n_threads, err);
-    return status ? ag_err_prefix(err, "producer provenance cannot be constructed: ") : AG_OK;
+    return status ? ag_err_prefix(err, "producer provenance cannot be constructed") : AG_OK;
 }
