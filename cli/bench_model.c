@@ -63,7 +63,7 @@ void cli_bench_model(ag_model *m, const char *shape, ag_arena *arena)
     m->final_norm = ones(arena, d->C);
     m->layers = ag_arena_array(arena, (size_t)d->L, sizeof *m->layers);
     for (int64_t l = 0; l < d->L; l++) {
-        m->layers[l].attn_norm = m->layers[l].ffn_norm = m->final_norm;
+        m->layers[l].norm[AG_NORM_ATTN] = m->layers[l].norm[AG_NORM_FFN] = m->final_norm;
         for (int p = 0; p < AG_N_PROJ; p++, key += 2) {
             int64_t N, K;
             ag_projection_size(&N, &K, d, (ag_projection)p);

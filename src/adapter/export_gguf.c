@@ -29,8 +29,8 @@ static const float *rope_divisors(const ag_description *d, ag_arena *arena)
     plain.rope_kind = AG_ROPE_DEFAULT;
     double *scaled = ag_arena_array(arena, n, sizeof *scaled), *unscaled = ag_arena_array(arena, n, sizeof *unscaled), mscale;
     float *divisors = ag_arena_array(arena, n, sizeof *divisors);
-    ag_description_rope(scaled, &mscale, d);
-    ag_description_rope(unscaled, &mscale, &plain);
+    ag_description_rope(scaled, &mscale, d, 0);
+    ag_description_rope(unscaled, &mscale, &plain, 0);
     for (size_t i = 0; i < n; i++) divisors[i] = (float)(unscaled[i] / scaled[i]);
     return divisors;
 }

@@ -48,11 +48,9 @@ static ag_status carry_over(ag_gguf_writer *w, ag_weight_type type, const ag_exp
 }
 
 /* ---- from a Hugging Face folder ----------------------------------------------------------------------------------------------- */
-static bool is_mistral(const ag_description *d) { return strcmp(d->model_type, "mistral") == 0; }
+const char *ag_export_gguf_architecture(const ag_description *d) { return ag_family_of(d)->gguf; }
 
-const char *ag_export_gguf_architecture(const ag_description *d) { return is_mistral(d) ? "llama" : d->model_type; }
-
-int ag_export_gguf_rope_pairs(const ag_description *d) { return is_mistral(d) || ag_gguf_rope_in_pairs(d) ? (int)d->D : 0; }
+int ag_export_gguf_rope_pairs(const ag_description *d) { return ag_family_of(d)->gguf_in_pairs ? (int)d->D : 0; }
 
 typedef struct {
     char text[128];

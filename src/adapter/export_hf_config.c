@@ -69,8 +69,8 @@ static bool find_llama3(ag_description *found, const ag_description *d)
     if (found->rope_original_context <= 0) return false;
     double *want = calloc((size_t)d->D, sizeof *want), *got = want + d->D / 2, mscale;
     if (!want) ag_out_of_memory((size_t)d->D * sizeof *want);
-    ag_description_rope(want, &mscale, d);
-    ag_description_rope(got, &mscale, found);
+    ag_description_rope(want, &mscale, d, 0);
+    ag_description_rope(got, &mscale, found, 0);
     bool same = true;
     for (int64_t i = 0; i < d->D / 2; i++) same &= fabs(got[i] - want[i]) <= 1e-5 * want[i];
     free(want);

@@ -70,9 +70,9 @@ void ag_export_tensors(ag_export_tensor **out, int64_t *n, const ag_export_optio
         for (int p = 0; p < AG_N_PROJ; p++)
             add_projection(&l, &m->layers[i], options->lora ? &options->lora[i] : NULL, i, (ag_projection)p);
         add_vector(&l, ag_arena_printf(arena, "model.layers.%lld.input_layernorm.weight", (long long)i),
-                   ag_arena_printf(arena, "blk.%lld.attn_norm.weight", (long long)i), m->layers[i].attn_norm, m->d.C);
+                   ag_arena_printf(arena, "blk.%lld.attn_norm.weight", (long long)i), m->layers[i].norm[AG_NORM_ATTN], m->d.C);
         add_vector(&l, ag_arena_printf(arena, "model.layers.%lld.post_attention_layernorm.weight", (long long)i),
-                   ag_arena_printf(arena, "blk.%lld.ffn_norm.weight", (long long)i), m->layers[i].ffn_norm, m->d.C);
+                   ag_arena_printf(arena, "blk.%lld.ffn_norm.weight", (long long)i), m->layers[i].norm[AG_NORM_FFN], m->d.C);
     }
     add_vector(&l, "model.norm.weight", "output_norm.weight", m->final_norm, m->d.C);
     if (!m->d.tied) add(&l, "lm_head.weight", "output.weight")->w = m->head;

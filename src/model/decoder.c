@@ -1,11 +1,11 @@
 #include "model/decoder_internal.h"
 
 #include "base/num.h"
+#include "model/family.h"
 #include "ops/embed/embed.h"
 #include "ops/grad/grad.h"
 #include "ops/head_ce/head_ce.h"
 #include "ops/rmsnorm/rmsnorm.h"
-#include "ops/rope/rope.h"
 #include "ops/swiglu/swiglu.h"
 
 #include <math.h>
@@ -46,6 +46,18 @@ static void place_wide(ag_layout *layout, ag_layer_acts *acts, const ag_decoder_
     acts->x_mid = place_floats(layout, T * d->C);
     acts->gate = place_floats(layout, T * d->F);
     acts->up = place_floats(layout, T * d->F);
+    if (d->has_qk_norm) {
+        acts->q_raw = place_floats(layout, T * d->H * d->D);
+        acts->k_raw = place_floats(layout, T * d->G * d->D);
+        acts->r_q = place_floats(layout, T * d->H);
+        acts->r_k = place_floats(layout, T * d->G);
+    }
+    if (d->has_post_norms) {
+        acts->attn_out = place_floats(layout, T * d->C);
+        acts->ffn_out = place_floats(layout, T * d->C);
+        acts->r_attn = place_floats(layout, T);
+        acts->r_ffn = place_floats(layout, T);
+    }
 }
 
 /* Normed inputs and the gated product: shared by all layers, computed again in backward. */
@@ -136,9 +148,7 @@ static size_t scratch_bytes(const ag_decoder_options *o)
 static void place_workspace(ag_layout *layout, ag_decoder *dec)
 {
     const ag_decoder_options *o = &dec->o;
-    const int64_t half = o->model->d.D / 2;
-    dec->cos = place_floats(layout, o->max_positions * half);
-    dec->sin = place_floats(layout, o->max_positions * half);
+    ag_decoder_place_rope(layout, dec);
     dec->be.scratch.bytes = scratch_bytes(o);
     dec->be.scratch.data = ag_layout_place(layout, dec->be.scratch.bytes);
 }
@@ -180,12 +190,8 @@ ag_status ag_decoder_create(ag_decoder **out, const ag_decoder_options *options,
     place_workspace(&layout, dec);
     AG_ASSERT(layout.bytes == dec->block_bytes);
 
-    const ag_description *d = &dec->o.model->d;
-    double *freq = calloc((size_t)d->D / 2, sizeof *freq), mscale;
-    if (!freq) ag_out_of_memory((size_t)d->D * sizeof *freq);
-    ag_description_rope(freq, &mscale, d);
-    ag_rope_table(dec->cos, dec->sin, freq, dec->o.max_positions, d->D, mscale);
-    free(freq);
+    for (int p = 0; p < AG_N_PROJ; p++) dec->site[p] = (int)ag_linear_module_of(&dec->o.model->d, (ag_projection)p)->first;
+    ag_decoder_make_rope(dec);
     *out = dec;
     return AG_OK;
 }
@@ -207,17 +213,47 @@ static ag_status norm(const ag_pass *pass, float *y, float *r, const float *x, c
         .w = ag_vec_f32((float *)w, d->C), .eps = d->rms_eps}, err);
 }
 
-static ag_status rotate(const ag_pass *pass, float *x, int64_t n_heads, bool backward, ag_err *err)
+/* Every head of q or k by itself. */
+static ag_status norm_heads(const ag_pass *pass, float *y, float *r, const float *x, const float *w, int64_t n_heads, ag_err *err)
 {
-    ag_decoder *dec = pass->dec;
-    return ag_rope(&dec->be, &(ag_rope_args){
-        .x = ag_cube_f32(x, pass->T, n_heads, dec->o.model->d.D), .positions = ag_vec_i32((int32_t *)pass->positions, pass->T),
-        .cos = dec->cos, .sin = dec->sin, .n_positions = dec->o.max_positions, .backward = backward}, err);
+    const ag_description *d = &pass->dec->o.model->d;
+    const int64_t n = pass->T * n_heads;
+    return ag_rmsnorm_fwd(&pass->dec->be, &(ag_rmsnorm_fwd_args){
+        .y = ag_mat_f32(y, n, d->D), .r = ag_vec_f32(r, n), .x = ag_mat_f32((float *)x, n, d->D), .w = ag_vec_f32((float *)w, d->D),
+        .eps = d->rms_eps}, err);
+}
+
+/* y = x + n(what a sublayer gave) */
+static ag_status join_normed(const ag_pass *pass, float *y, float *r, const float *x, const float *given, const float *w, ag_err *err)
+{
+    const int64_t n = pass->T * pass->dec->o.model->d.C;
+    AG_TRY(norm(pass, y, r, given, w, pass->T, err));
+#pragma omp parallel for simd schedule(static) num_threads(pass->dec->be.n_threads)
+    for (int64_t i = 0; i < n; i++) y[i] += x[i];
+    return AG_OK;
 }
 
 /* ---- forward ------------------------------------------------------------------------------------------------------ */
 static const int QKV[] = {AG_PROJ_Q, AG_PROJ_K, AG_PROJ_V}, O[] = {AG_PROJ_O}, GATE_UP[] = {AG_PROJ_GATE, AG_PROJ_UP},
                  DOWN[] = {AG_PROJ_DOWN};
+
+/* n(x_in) → q, k and v, rotated. */
+static ag_status qkv_forward(const ag_pass *pass, int64_t l, ag_err *err)
+{
+    ag_decoder *dec = pass->dec;
+    const ag_description *d = &dec->o.model->d;
+    const ag_layer *layer = &dec->o.model->layers[l];
+    const ag_layer_acts *acts = &dec->layers[l];
+    float *const raw[] = {d->has_qk_norm ? acts->q_raw : acts->q, d->has_qk_norm ? acts->k_raw : acts->k, acts->v};
+    AG_TRY(norm(pass, dec->normed, dec->r, acts->x_in, layer->norm[AG_NORM_ATTN], pass->T, err));
+    AG_TRY(ag_decoder_project(pass, l, 3, QKV, raw, dec->normed, err));
+    if (d->has_qk_norm) {
+        AG_TRY(norm_heads(pass, acts->q, acts->r_q, acts->q_raw, layer->norm[AG_NORM_Q], d->H, err));
+        AG_TRY(norm_heads(pass, acts->k, acts->r_k, acts->k_raw, layer->norm[AG_NORM_K], d->G, err));
+    }
+    AG_TRY(ag_decoder_rotate(pass, l, acts->q, d->H, false, err));
+    return ag_decoder_rotate(pass, l, acts->k, d->G, false, err);
+}
 
 /* x_in → q, k, v, o and x_mid. With a cache, keys and values go there and attention reads all that is there. */
 static ag_status attention_forward(const ag_pass *pass, int64_t l, ag_err *err)
@@ -226,10 +262,7 @@ static ag_status attention_forward(const ag_pass *pass, int64_t l, ag_err *err)
     const ag_description *d = &dec->o.model->d;
     const ag_layer_acts *acts = &dec->layers[l];
     const int64_t T = pass->T;
-    AG_TRY(norm(pass, dec->normed, dec->r, acts->x_in, dec->o.model->layers[l].attn_norm, T, err));
-    AG_TRY(ag_decoder_project(pass, l, 3, QKV, (float *const[]){acts->q, acts->k, acts->v}, dec->normed, err));
-    AG_TRY(rotate(pass, acts->q, d->H, false, err));
-    AG_TRY(rotate(pass, acts->k, d->G, false, err));
+    AG_TRY(qkv_forward(pass, l, err));
 
     float *k = acts->k, *v = acts->v;
     int64_t n_kv_rows = T;
@@ -238,8 +271,12 @@ static ag_status attention_forward(const ag_pass *pass, int64_t l, ag_err *err)
         .o = ag_cube_f32(acts->o, T, d->H, d->D), .lse = pass->cache ? (ag_tensor){0} : ag_mat_f32(acts->lse, T, d->H),
         .q = ag_cube_f32(acts->q, T, d->H, d->D), .k = ag_cube_f32(k, n_kv_rows, d->G, d->D),
         .v = ag_cube_f32(v, n_kv_rows, d->G, d->D), .spans = pass->spans, .n_spans = pass->n_spans,
-        .window = d->sliding_window, .scale = d->attention_scale, .compute = dec->o.compute}, err));
+        .window = ag_layer_window(d, l), .scale = d->attention_scale, .softcap = d->attention_softcap, .compute = dec->o.compute}, err));
 
+    if (d->has_post_norms) {
+        AG_TRY(ag_decoder_project(pass, l, 1, O, &acts->attn_out, acts->o, err));
+        return join_normed(pass, acts->x_mid, acts->r_attn, acts->x_in, acts->attn_out, dec->o.model->layers[l].norm[AG_NORM_ATTN_POST], err);
+    }
     memcpy(acts->x_mid, acts->x_in, (size_t)(T * d->C) * sizeof(float));
     return ag_decoder_project(pass, l, 1, O, &acts->x_mid, acts->o, err);
 }
@@ -250,19 +287,31 @@ static ag_status gate_forward(const ag_pass *pass, int64_t l, ag_err *err)
     ag_decoder *dec = pass->dec;
     const int64_t T = pass->T, F = dec->o.model->d.F;
     const ag_layer_acts *acts = &dec->layers[l];
-    AG_TRY(norm(pass, dec->normed, dec->r, acts->x_mid, dec->o.model->layers[l].ffn_norm, T, err));
+    AG_TRY(norm(pass, dec->normed, dec->r, acts->x_mid, dec->o.model->layers[l].norm[AG_NORM_FFN], T, err));
     AG_TRY(ag_decoder_project(pass, l, 2, GATE_UP, (float *const[]){acts->gate, acts->up}, dec->normed, err));
     return ag_swiglu_fwd(&dec->be, &(ag_swiglu_fwd_args){.y = ag_mat_f32(dec->act, T, F), .gate = ag_mat_f32(acts->gate, T, F),
-                                                         .up = ag_mat_f32(acts->up, T, F)}, err);
+                                                         .up = ag_mat_f32(acts->up, T, F), .act = dec->o.model->d.gate}, err);
+}
+
+/* The gated product → x_out. */
+static ag_status down_forward(const ag_pass *pass, int64_t l, float *x_out, ag_err *err)
+{
+    ag_decoder *dec = pass->dec;
+    const ag_description *d = &dec->o.model->d;
+    const ag_layer_acts *acts = &dec->layers[l];
+    if (d->has_post_norms) {
+        AG_TRY(ag_decoder_project(pass, l, 1, DOWN, &acts->ffn_out, dec->act, err));
+        return join_normed(pass, x_out, acts->r_ffn, acts->x_mid, acts->ffn_out, dec->o.model->layers[l].norm[AG_NORM_FFN_POST], err);
+    }
+    memcpy(x_out, acts->x_mid, (size_t)(pass->T * d->C) * sizeof(float));
+    return ag_decoder_project(pass, l, 1, DOWN, &x_out, dec->act, err);
 }
 
 static ag_status layer_forward(const ag_pass *pass, int64_t l, float *x_out, ag_err *err)
 {
-    const ag_layer_acts *acts = &pass->dec->layers[l];
     AG_TRY(attention_forward(pass, l, err));
     AG_TRY(gate_forward(pass, l, err));
-    memcpy(x_out, acts->x_mid, (size_t)(pass->T * pass->dec->o.model->d.C) * sizeof(float));
-    return ag_decoder_project(pass, l, 1, DOWN, &x_out, pass->dec->act, err);
+    return down_forward(pass, l, x_out, err);
 }
 
 static ag_embed_lora_args embed_lora(const ag_pass *pass, const int32_t *ids, float *x)
@@ -346,21 +395,31 @@ static ag_status head(const ag_pass *pass, int64_t M, float *nll, int32_t *best,
         .nll = ag_vec_f32(nll, M), .best = best ? ag_vec_i32(best, M) : (ag_tensor){0},
         .dx = dnormed ? ag_mat_f32(dnormed, M, d->C) : (ag_tensor){0}, .x = ag_mat_f32(dec->head_normed, M, d->C),
         .targets = ag_vec_i32(dec->head_targets, M), .w = &dec->o.model->head, .logit_scale = d->logit_scale,
-        .dloss = (float)dloss, .compute = dec->o.compute}, err);
+        .softcap = d->logit_softcap, .dloss = (float)dloss, .compute = dec->o.compute}, err);
 }
 
 /* ---- backward: each step undoes the forward step of the same name ----------------------------------------------------- */
-/* dx += what comes through a norm; dw += its own gradient, where it is trained. dx NULL: only the latter. */
+/* dx += what comes through a norm of `width`; dw += its own gradient, where it is trained. dx NULL: only the latter. */
 static ag_status norm_backward(const ag_pass *pass, float *dx, float *dw, float *dy, const float *x, const float *w, float *r,
-                               int64_t n_rows, ag_err *err)
+                               int64_t n_rows, int64_t width, ag_err *err)
 {
     const ag_backend *be = &pass->dec->be;
-    const int64_t C = pass->dec->o.model->d.C;
-    const ag_tensor dy_rows = ag_mat_f32(dy, n_rows, C), x_rows = ag_mat_f32((float *)x, n_rows, C), r_rows = ag_vec_f32(r, n_rows);
-    if (dw) AG_TRY(ag_grad_norm(be, ag_vec_f32(dw, C), dy_rows, x_rows, r_rows, err));
+    const ag_tensor dy_rows = ag_mat_f32(dy, n_rows, width), x_rows = ag_mat_f32((float *)x, n_rows, width), r_rows = ag_vec_f32(r, n_rows);
+    if (dw) AG_TRY(ag_grad_norm(be, ag_vec_f32(dw, width), dy_rows, x_rows, r_rows, err));
     if (!dx) return AG_OK;
-    return ag_rmsnorm_bwd(be, &(ag_rmsnorm_bwd_args){.dx = ag_mat_f32(dx, n_rows, C), .dy = dy_rows, .x = x_rows,
-                                                     .w = ag_vec_f32((float *)w, C), .r = r_rows}, err);
+    return ag_rmsnorm_bwd(be, &(ag_rmsnorm_bwd_args){.dx = ag_mat_f32(dx, n_rows, width), .dy = dy_rows, .x = x_rows,
+                                                     .w = ag_vec_f32((float *)w, width), .r = r_rows}, err);
+}
+
+/* dx = what comes through layer l's norm `which`. */
+static ag_status norm_of_layer_backward(const ag_pass *pass, int64_t l, ag_norm which, float *dx, float *dy, const float *x, float *r,
+                                        int64_t n_rows, ag_err *err)
+{
+    const ag_decoder *dec = pass->dec;
+    const int64_t width = ag_norm_width(&dec->o.model->d, which);
+    const ag_layer_grads *grads = ag_decoder_grads_of(dec, l);
+    memset(dx, 0, (size_t)(n_rows * width) * sizeof *dx);
+    return norm_backward(pass, dx, grads ? grads->norm[which] : NULL, dy, x, dec->o.model->layers[l].norm[which], r, n_rows, width, err);
 }
 
 /* dec->dx is d(loss)/d(x_out) and becomes d(loss)/d(x_mid). The gate's inputs and products are there. */
@@ -370,15 +429,20 @@ static ag_status gate_backward(const ag_pass *pass, int64_t l, ag_err *err)
     const ag_description *d = &dec->o.model->d;
     const ag_layer_acts *acts = &dec->layers[l];
     const int64_t T = pass->T, F = d->F;
-    AG_TRY(ag_decoder_project_backward(pass, l, 1, DOWN, dec->dact, &dec->dx, dec->act, err));
+    float *dout = dec->dx; /* what came out of down_proj */
+    if (d->has_post_norms) {
+        dout = dec->dnormed; /* which has its own turn below */
+        AG_TRY(norm_of_layer_backward(pass, l, AG_NORM_FFN_POST, dout, dec->dx, acts->ffn_out, acts->r_ffn, T, err));
+    }
+    AG_TRY(ag_decoder_project_backward(pass, l, 1, DOWN, dec->dact, &dout, dec->act, err));
     /* act has served; dup takes its place, dgate that of dact. */
     AG_TRY(ag_swiglu_bwd(&dec->be, &(ag_swiglu_bwd_args){
         .dgate = ag_mat_f32(dec->dact, T, F), .dup = ag_mat_f32(dec->act, T, F), .dy = ag_mat_f32(dec->dact, T, F),
-        .gate = ag_mat_f32(acts->gate, T, F), .up = ag_mat_f32(acts->up, T, F)}, err));
+        .gate = ag_mat_f32(acts->gate, T, F), .up = ag_mat_f32(acts->up, T, F), .act = d->gate}, err));
     AG_TRY(ag_decoder_project_backward(pass, l, 2, GATE_UP, dec->dnormed, (float *const[]){dec->dact, dec->act}, dec->normed, err));
     const ag_layer_grads *grads = ag_decoder_grads_of(dec, l);
-    return norm_backward(pass, dec->dx, grads ? grads->ffn_norm : NULL, dec->dnormed, acts->x_mid, dec->o.model->layers[l].ffn_norm, dec->r,
-                         T, err);
+    return norm_backward(pass, dec->dx, grads ? grads->norm[AG_NORM_FFN] : NULL, dec->dnormed, acts->x_mid,
+                         dec->o.model->layers[l].norm[AG_NORM_FFN], dec->r, T, d->C, err);
 }
 
 /* dec->dx is d(loss)/d(x_mid) and becomes d(loss)/d(x_in), unless nothing below is trained. */
@@ -388,25 +452,37 @@ static ag_status attention_backward(const ag_pass *pass, int64_t l, bool is_lowe
     const ag_description *d = &dec->o.model->d;
     const ag_layer_acts *acts = &dec->layers[l];
     const int64_t T = pass->T;
-    AG_TRY(ag_decoder_project_backward(pass, l, 1, O, dec->d_o, &dec->dx, acts->o, err));
+    float *dout = dec->dx, *dq = dec->dq, *dk = dec->dk;
+    if (d->has_post_norms) {
+        dout = dec->dnormed;
+        AG_TRY(norm_of_layer_backward(pass, l, AG_NORM_ATTN_POST, dout, dec->dx, acts->attn_out, acts->r_attn, T, err));
+    }
+    AG_TRY(ag_decoder_project_backward(pass, l, 1, O, dec->d_o, &dout, acts->o, err));
     AG_TRY(ag_attention_bwd(&dec->be, &(ag_attention_bwd_args){
         .dq = ag_cube_f32(dec->dq, T, d->H, d->D), .dk = ag_cube_f32(dec->dk, T, d->G, d->D),
         .dv = ag_cube_f32(dec->dv, T, d->G, d->D), .d_o = ag_cube_f32(dec->d_o, T, d->H, d->D),
         .o = ag_cube_f32(acts->o, T, d->H, d->D), .lse = ag_mat_f32(acts->lse, T, d->H),
         .q = ag_cube_f32(acts->q, T, d->H, d->D), .k = ag_cube_f32(acts->k, T, d->G, d->D),
         .v = ag_cube_f32(acts->v, T, d->G, d->D), .spans = pass->spans, .n_spans = pass->n_spans,
-        .window = d->sliding_window, .scale = d->attention_scale, .compute = dec->o.compute}, err));
-    AG_TRY(rotate(pass, dec->dq, d->H, true, err));
-    AG_TRY(rotate(pass, dec->dk, d->G, true, err));
+        .window = ag_layer_window(d, l), .scale = d->attention_scale, .softcap = d->attention_softcap, .compute = dec->o.compute}, err));
+    AG_TRY(ag_decoder_rotate(pass, l, dq, d->H, true, err));
+    AG_TRY(ag_decoder_rotate(pass, l, dk, d->G, true, err));
+    if (d->has_qk_norm) { /* d_o and k have served */
+        AG_TRY(norm_of_layer_backward(pass, l, AG_NORM_Q, dec->d_o, dq, acts->q_raw, acts->r_q, T * d->H, err));
+        AG_TRY(norm_of_layer_backward(pass, l, AG_NORM_K, acts->k, dk, acts->k_raw, acts->r_k, T * d->G, err));
+        dq = dec->d_o;
+        dk = acts->k;
+    }
 
-    AG_TRY(norm(pass, dec->normed, dec->r, acts->x_in, dec->o.model->layers[l].attn_norm, T, err));
+    AG_TRY(norm(pass, dec->normed, dec->r, acts->x_in, dec->o.model->layers[l].norm[AG_NORM_ATTN], T, err));
     const ag_layer_grads *grads = ag_decoder_grads_of(dec, l);
-    float *dw = grads ? grads->attn_norm : NULL;
+    float *dw = grads ? grads->norm[AG_NORM_ATTN] : NULL;
     const bool is_wanted = !is_lowest || dw;
-    AG_TRY(ag_decoder_project_backward(pass, l, 3, QKV, is_wanted ? dec->dnormed : NULL, (float *const[]){dec->dq, dec->dk, dec->dv},
+    AG_TRY(ag_decoder_project_backward(pass, l, 3, QKV, is_wanted ? dec->dnormed : NULL, (float *const[]){dq, dk, dec->dv},
                                        dec->normed, err));
     if (!is_wanted) return AG_OK;
-    return norm_backward(pass, is_lowest ? NULL : dec->dx, dw, dec->dnormed, acts->x_in, dec->o.model->layers[l].attn_norm, dec->r, T, err);
+    return norm_backward(pass, is_lowest ? NULL : dec->dx, dw, dec->dnormed, acts->x_in, dec->o.model->layers[l].norm[AG_NORM_ATTN], dec->r,
+                         T, d->C, err);
 }
 
 /* The gated product and the normed input again, from what was kept. */
@@ -415,9 +491,9 @@ static ag_status gate_again(const ag_pass *pass, int64_t l, ag_err *err)
     ag_decoder *dec = pass->dec;
     const int64_t T = pass->T, F = dec->o.model->d.F;
     const ag_layer_acts *acts = &dec->layers[l];
-    AG_TRY(norm(pass, dec->normed, dec->r, acts->x_mid, dec->o.model->layers[l].ffn_norm, T, err));
+    AG_TRY(norm(pass, dec->normed, dec->r, acts->x_mid, dec->o.model->layers[l].norm[AG_NORM_FFN], T, err));
     return ag_swiglu_fwd(&dec->be, &(ag_swiglu_fwd_args){.y = ag_mat_f32(dec->act, T, F), .gate = ag_mat_f32(acts->gate, T, F),
-                                                         .up = ag_mat_f32(acts->up, T, F)}, err);
+                                                         .up = ag_mat_f32(acts->up, T, F), .act = dec->o.model->d.gate}, err);
 }
 
 static bool trains_embedding(const ag_decoder *dec) { return dec->o.embed_lora || (dec->o.grads && dec->o.grads->embed); }
@@ -427,7 +503,9 @@ static bool trains_layer(const ag_decoder *dec, int64_t l)
     const ag_layer_grads *grads = ag_decoder_grads_of(dec, l);
     for (int p = 0; p < AG_N_PROJ; p++)
         if (ag_decoder_lora_of(dec, l, p) || (grads && (grads->proj[p] || grads->bias[p]))) return true;
-    return grads && (grads->attn_norm || grads->ffn_norm);
+    for (int n = 0; grads && n < AG_N_NORMS; n++)
+        if (grads->norm[n]) return true;
+    return false;
 }
 
 /* Nothing below it is trained; L where no layer is. */
@@ -449,14 +527,14 @@ static ag_status head_backward(const ag_pass *pass, int64_t M, double dloss, ag_
     if (grads && grads->head)
         AG_TRY(ag_grad_head(&dec->be, &(ag_grad_head_args){
             .dw = ag_mat_f32(grads->head, d->V, C), .x = ag_mat_f32(dec->head_normed, M, C), .targets = ag_vec_i32(dec->head_targets, M),
-            .nll = ag_vec_f32(dec->head_nll, M), .w = &dec->o.model->head, .logit_scale = d->logit_scale, .dloss = (float)dloss,
-            .compute = dec->o.compute}, err));
+            .nll = ag_vec_f32(dec->head_nll, M), .w = &dec->o.model->head, .logit_scale = d->logit_scale,
+            .softcap = d->logit_softcap, .dloss = (float)dloss, .compute = dec->o.compute}, err));
     /* Final norm, on the rows with a target only; d(head_x) is added to a cleared stream. */
     memset(dec->dx, 0, (size_t)(pass->T * C) * sizeof(float));
     float *dhead = dec->dnormed; /* free until the first layer's backward */
     memset(dhead, 0, (size_t)(M * C) * sizeof(float));
     AG_TRY(norm_backward(pass, dhead, grads ? grads->final_norm : NULL, dec->head_dnormed, dec->head_x, dec->o.model->final_norm,
-                         dec->head_r, M, err));
+                         dec->head_r, M, C, err));
     for (int64_t m = 0; m < M; m++) memcpy(dec->dx + dec->head_rows[m] * C, dhead + m * C, (size_t)C * sizeof(float));
     return AG_OK;
 }
@@ -482,6 +560,7 @@ static ag_status backward(const ag_pass *pass, const int32_t *ids, int64_t M, do
         if (dec->o.recompute && l < L - 1) { /* the last layer's products are still there */
             AG_TRY(attention_forward(pass, l, err));
             AG_TRY(gate_forward(pass, l, err));
+            if (dec->o.model->d.has_post_norms) AG_TRY(down_forward(pass, l, dec->x_out, err)); /* for what its norm read */
         } else {
             AG_TRY(gate_again(pass, l, err));
         }
@@ -493,6 +572,14 @@ static ag_status backward(const ag_pass *pass, const int32_t *ids, int64_t M, do
 
 void ag_decoder_refresh(ag_decoder *dec) { dec->dora_is_fresh = false; }
 
+/* The age of a whole batch, as transformers has it: by the largest position. */
+static int64_t batch_age(const ag_decoder *dec, const ag_decoder_batch *batch)
+{
+    int64_t length = 0;
+    for (int64_t t = 0; t < batch->T; t++) length = batch->positions[t] >= length ? batch->positions[t] + 1 : length;
+    return ag_rope_age(&dec->o.model->d, length);
+}
+
 /* ---- calls ---------------------------------------------------------------------------------------------------------- */
 ag_status ag_decoder_train(ag_decoder *dec, const ag_decoder_batch *batch, double dloss, uint64_t dropout_call,
                            double *loss_sum, int64_t *n_targets, ag_err *err)
@@ -500,7 +587,7 @@ ag_status ag_decoder_train(ag_decoder *dec, const ag_decoder_batch *batch, doubl
     AG_ASSERT(dec->o.train && batch->targets);
     const ag_pass pass = {.dec = dec, .T = batch->T, .positions = batch->positions, .spans = batch->spans,
                           .n_spans = batch->n_spans, .is_training = true, .dropout = dec->o.dropout > 0, .dropout_call = dropout_call,
-                          .padded_length = batch->padded_length};
+                          .padded_length = batch->padded_length, .age = batch_age(dec, batch)};
     *loss_sum = 0;
     *n_targets = 0;
     bool has_target = false;
@@ -523,7 +610,8 @@ ag_status ag_decoder_train(ag_decoder *dec, const ag_decoder_batch *batch, doubl
 ag_status ag_decoder_score(ag_decoder *dec, const ag_decoder_batch *batch, float *nll, int32_t *best, ag_err *err)
 {
     AG_ASSERT(batch->targets);
-    const ag_pass pass = {.dec = dec, .T = batch->T, .positions = batch->positions, .spans = batch->spans, .n_spans = batch->n_spans};
+    const ag_pass pass = {.dec = dec, .T = batch->T, .positions = batch->positions, .spans = batch->spans, .n_spans = batch->n_spans,
+                          .age = batch_age(dec, batch)};
     float *x;
     int64_t M;
     AG_TRY(forward(&pass, batch->ids, &x, err));
@@ -547,6 +635,8 @@ ag_status ag_decoder_infer(ag_decoder *dec, ag_kv_cache *cache, const ag_decoder
 {
     const ag_description *d = &dec->o.model->d;
     ag_attention_span spans[AG_KV_MAX_SLOTS];
+    int64_t ages[AG_KV_MAX_SLOTS];
+    const bool can_age = ag_rope_age(d, dec->o.max_positions) > 0; /* else there is no table for it */
     AG_ASSERT(n_runs >= 1 && n_runs <= AG_KV_MAX_SLOTS && (!logits || n_runs <= dec->o.max_targets));
     int64_t T = 0;
     for (int64_t i = 0; i < n_runs; i++) {
@@ -557,10 +647,11 @@ ag_status ag_decoder_infer(ag_decoder *dec, ag_kv_cache *cache, const ag_decoder
                            "context or a shorter text", (long long)past, (long long)n, (long long)ag_kv_cache_capacity(cache));
         spans[i] = (ag_attention_span){.q0 = T, .n_q = n, .kv0 = ag_kv_cache_first_row(cache, runs[i].slot), .n_kv = past + n};
         for (int64_t j = 0; j < n; j++) dec->positions[T + j] = (int32_t)(past + j);
+        ages[i] = can_age ? ag_kv_cache_age(cache, d, runs[i].slot, n) : 0;
         T += n;
     }
     const ag_pass pass = {.dec = dec, .T = T, .positions = dec->positions, .spans = spans, .n_spans = n_runs, .cache = cache,
-                          .runs = runs, .n_runs = n_runs};
+                          .runs = runs, .n_runs = n_runs, .ages = can_age ? ages : NULL};
     float *x;
     AG_TRY(forward(&pass, ids, &x, err));
     ag_kv_cache_advance(cache, runs, n_runs);
@@ -571,9 +662,13 @@ ag_status ag_decoder_infer(ag_decoder *dec, ag_kv_cache *cache, const ag_decoder
         memcpy(dec->head_x + i * d->C, x + (end - 1) * d->C, (size_t)d->C * sizeof *x);
     }
     AG_TRY(norm(&pass, dec->head_normed, dec->head_r, dec->head_x, dec->o.model->final_norm, n_runs, err));
-    return ag_linear_fwd(&dec->be, &(ag_linear_fwd_args){
+    AG_TRY(ag_linear_fwd(&dec->be, &(ag_linear_fwd_args){
         .y = {ag_mat_f32(logits, n_runs, d->V)}, .w = {&dec->o.model->head}, .n = 1, .scale = d->logit_scale,
-        .x = ag_mat_f32(dec->head_normed, n_runs, d->C), .compute = dec->o.compute}, err);
+        .x = ag_mat_f32(dec->head_normed, n_runs, d->C), .compute = dec->o.compute}, err));
+    if (d->logit_softcap == 0) return AG_OK;
+#pragma omp parallel for schedule(static) num_threads(dec->be.n_threads)
+    for (int64_t i = 0; i < n_runs * d->V; i++) logits[i] = d->logit_softcap * tanhf(logits[i] / d->logit_softcap);
+    return AG_OK;
 }
 
 int64_t ag_decoder_granule(const ag_decoder *dec)

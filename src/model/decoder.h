@@ -8,7 +8,9 @@
  *
  * A decoder layer, with n() the RMSNorms, ρ the residual scale:
  *     x_mid = x_in + ρ·o_proj(attention(rope(q), rope(k), v))    q,k,v = q_proj, k_proj, v_proj of n(x_in)
- *     x_out = x_mid + ρ·down_proj(silu(gate)·up)                 gate, up = gate_proj, up_proj of n(x_mid)
+ *     x_out = x_mid + ρ·down_proj(act(gate)·up)                  gate, up = gate_proj, up_proj of n(x_mid)
+ * and where the description says so: norms of every head's q and k before rope, norms of what o_proj and down_proj give, layers
+ * without rope, with a window, with another rope, softcaps on scores and logits.
  * Each projection may have a LoRA pair beside it (ag_lora_view), whose memory belongs to the adapter; so may the embedding.
  *
  * Tensors of the model itself may be trained, too (copies that an adapter owns, adapter.h): the model then points at the copies, which
@@ -16,7 +18,7 @@
  *
  * Memory: one block, sized before it is allocated (ag_decoder_plan); nothing is allocated afterwards. What a layer keeps for
  * backward: with recompute its input and the thin LoRA products, everything else is computed again; without, also q, k, v, o,
- * the gate and up products. Normed inputs and the gated product are always computed again, they are cheap. */
+ * the gate and up products, and what further norms read. Normed inputs and the gated product are always computed again, they are cheap. */
 #ifndef AG_DECODER_H
 #define AG_DECODER_H
 
@@ -43,7 +45,7 @@ typedef struct {
 /* Where gradients of the model's own tensors go (+=, the tensors' shapes); NULL: frozen. */
 typedef struct {
     float *proj[AG_N_PROJ], *bias[AG_N_PROJ]; /* [N,K], [N] */
-    float *attn_norm, *ffn_norm;              /* [C] */
+    float *norm[AG_N_NORMS];                  /* [C] or [D] */
 } ag_layer_grads;
 typedef struct {
     float *embed, *head;    /* [V,C]; a tied table cannot be trained, PEFT unties it */
@@ -110,6 +112,11 @@ void ag_kv_cache_free(ag_kv_cache **cache);
 size_t ag_kv_cache_bytes(const ag_model *model, int64_t n_slots, int64_t capacity);
 int64_t ag_kv_cache_length(const ag_kv_cache *cache, int64_t slot);
 void ag_kv_cache_truncate(ag_kv_cache *cache, int64_t slot, int64_t length); /* forget what is behind; length <= now */
+/* Rope scalings that depend on the length (dynamic, longrope) rotate a slot's tokens as in a sequence of `length`, or of what is
+ * there where that is more. At first it is the capacity, so that all of a cache is of one kind, as llama.cpp has it; transformers has
+ * it by the length of the prompt, which ag_generate does. Where the age changes (ag_rope_age), longrope's keys are stale: truncate
+ * the slot to 0 and fill it again. */
+void ag_kv_cache_expect(ag_kv_cache *cache, int64_t slot, int64_t length);
 
 /* Slot `to` then holds the first n tokens of slot `from`, and nothing else. n <= the length of `from`. */
 void ag_kv_cache_copy(ag_kv_cache *cache, int64_t to, int64_t from, int64_t n);

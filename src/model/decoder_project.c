@@ -88,7 +88,8 @@ typedef struct {
     ag_dropout dropout;
 } unit;
 
-static bool is_residual(int p) { return p == AG_PROJ_O || p == AG_PROJ_DOWN; }
+/* Whether a projection's result joins the stream as it is, scaled: behind a norm it does not. */
+static bool is_residual(const ag_decoder *dec, int p) { return (p == AG_PROJ_O || p == AG_PROJ_DOWN) && !dec->o.model->d.has_post_norms; }
 
 static unit unit_of(const ag_pass *pass, int64_t l, int p)
 {
@@ -96,9 +97,9 @@ static unit unit_of(const ag_pass *pass, int64_t l, int p)
     const ag_layer *layer = &dec->o.model->layers[l];
     return (unit){
         .pass = pass, .dec = dec, .l = l, .p = p, .w = &layer->proj[p], .bias = layer->bias[p], .lora = view_of(dec->o.lora, l, p),
-        .scale = is_residual(p) ? dec->o.model->d.residual_scale : 1,
+        .scale = is_residual(dec, p) ? dec->o.model->d.residual_scale : 1,
         .dropout = {.p = pass->dropout ? dec->o.dropout : 0, .key = dec->o.dropout_key,
-                    .site = (pass->dropout_call * (uint64_t)dec->o.model->d.L + (uint64_t)l) * AG_N_PROJ + (uint64_t)p}};
+                    .site = (pass->dropout_call * (uint64_t)dec->o.model->d.L + (uint64_t)l) * AG_N_PROJ + (uint64_t)dec->site[p]}};
 }
 
 static bool is_dora(const unit *u) { return u->lora && u->lora->is_dora; }
@@ -219,7 +220,7 @@ static ag_status dora_z(const unit *u, float *minus, const float *x, ag_err *err
 /* Without dropout  y = ρ·(g ⊙ z + bias);  with it  y = ρ·(W·x + bias) - ρ·W·drop(x) + ρ·g ⊙ z.  (y =, or += behind o and down) */
 static ag_status dora_forward(const unit *u, float *y, const float *x, ag_err *err)
 {
-    const bool adds = is_residual(u->p);
+    const bool adds = is_residual(u->dec, u->p);
     if (drops(u)) AG_TRY(multiply(u, y, x, adds, u->scale, NULL, err));
     AG_TRY(dora_z(u, drops(u) ? y : NULL, x, err));
     return ag_dora_fwd(&u->dec->be, &(ag_dora_fwd_args){.y = y_of(u, y), .z = y_of(u, u->dec->dora_z), .gain = rows_of(u)->gain,
@@ -268,7 +269,7 @@ ag_status ag_decoder_project(const ag_pass *pass, int64_t l, int n, const int *p
 {
     ag_decoder *dec = pass->dec;
     unit u[AG_LINEAR_MAX];
-    ag_linear_fwd_args linear = {.accumulate = is_residual(p[0]), .compute = dec->o.compute};
+    ag_linear_fwd_args linear = {.accumulate = is_residual(dec, p[0]), .compute = dec->o.compute};
     for (int i = 0; i < n; i++) {
         u[i] = unit_of(pass, l, p[i]);
         if (is_dora(&u[i])) continue;

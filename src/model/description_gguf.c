@@ -12,21 +12,36 @@ static const char *const projection_names[AG_N_PROJ] = {
 
 const char *ag_projection_gguf_name(ag_projection p) { return projection_names[p]; }
 
-static const struct {
-    const char *model_type, *architecture;
-    bool in_pairs;
-} families[] = {
-    {"llama", "LlamaForCausalLM", true},
-    {"granite", "GraniteForCausalLM", true},
-    {"qwen2", "Qwen2ForCausalLM", false},
-};
-enum { N_FAMILIES = sizeof families / sizeof *families };
-
-bool ag_gguf_rope_in_pairs(const ag_description *d)
+const char *ag_linear_gguf_name(const ag_linear_module *module)
 {
-    for (int i = 0; i < N_FAMILIES; i++)
-        if (strcmp(families[i].model_type, d->model_type) == 0) return families[i].in_pairs;
-    return false;
+    if (module->n_parts == 1) return projection_names[module->first];
+    return module->first == AG_PROJ_Q ? "attn_qkv" : "ffn_up"; /* as phi3 has them */
+}
+
+const char *ag_norm_gguf_name(ag_norm norm)
+{
+    static const char *const names[AG_N_NORMS] = {
+        [AG_NORM_ATTN] = "attn_norm", [AG_NORM_ATTN_POST] = "post_attention_norm", [AG_NORM_FFN] = "ffn_norm",
+        [AG_NORM_FFN_POST] = "post_ffw_norm", [AG_NORM_Q] = "attn_q_norm", [AG_NORM_K] = "attn_k_norm",
+    };
+    return names[norm];
+}
+
+static const char freqs_name[] = "rope_freqs.weight", long_name[] = "rope_factors_long.weight", short_name[] = "rope_factors_short.weight";
+
+bool ag_gguf_is_rope_tensor(const char *name)
+{
+    return strcmp(name, freqs_name) == 0 || strcmp(name, long_name) == 0 || strcmp(name, short_name) == 0;
+}
+
+static bool is_family(const ag_description *d, const char *model_type) { return strcmp(d->model_type, model_type) == 0; }
+static bool is_gemma(const ag_description *d) { return is_family(d, "gemma2") || is_family(d, "gemma3_text"); }
+
+/* The largest of each generation, which llama.cpp knows by its layers, divides by width over heads. */
+double ag_gguf_gemma_attention_scale(const ag_description *d)
+{
+    const bool is_27b = (is_family(d, "gemma2") && d->L == 46) || (is_family(d, "gemma3_text") && d->L == 62);
+    return 1 / sqrt((double)(is_27b ? d->C / d->H : d->D));
 }
 
 /* "<architecture>.<key>", good until the next call with the same buffer. */
@@ -36,7 +51,7 @@ typedef struct {
 
 static const char *key_of(key_text *k, const ag_description *d, const char *key)
 {
-    snprintf(k->text, sizeof k->text, "%s.%s", d->model_type, key);
+    snprintf(k->text, sizeof k->text, "%s.%s", ag_family_of(d)->gguf, key);
     return k->text;
 }
 
@@ -80,70 +95,192 @@ static ag_status read_sizes(ag_description *d, const ag_gguf *g, ag_err *err)
     return AG_OK;
 }
 
-/* llama3's scaling is stored as a divisor for each frequency. */
-static ag_status read_rope_factors(ag_description *d, const ag_gguf *g, ag_arena *arena, ag_err *err)
+/* ---- rope ------------------------------------------------------------------------------------------------------------- */
+/* [D/2] numbers of a tensor, *out NULL where it is not there. */
+static ag_status read_factors(const float **out, const ag_description *d, const ag_gguf *g, const char *name, ag_arena *arena, ag_err *err)
 {
-    const ag_gguf_tensor *t = ag_gguf_find(g, "rope_freqs.weight");
+    const ag_gguf_tensor *t = ag_gguf_find(g, name);
+    *out = NULL;
     if (!t) return AG_OK;
     if (t->type != AG_GGML_F32 || t->rank != 1 || t->ne[0] != d->D / 2)
-        return ag_fail(err, AG_E_SHAPE, "%s: tensor 'rope_freqs.weight' is %s, expected F32 [%lld]", g->path,
-                       ag_gguf_shape_text(arena, t), (long long)(d->D / 2));
+        return ag_fail(err, AG_E_SHAPE, "%s: tensor '%s' is %s, expected F32 [%lld]", g->path, name, ag_gguf_shape_text(arena, t),
+                       (long long)(d->D / 2));
     float *factors = ag_arena_array(arena, (size_t)t->ne[0], sizeof *factors);
     memcpy(factors, t->data, t->bytes);
     for (int64_t i = 0; i < t->ne[0]; i++)
         if (!(factors[i] > 0) || !isfinite(factors[i]))
-            return ag_fail(err, AG_E_FORMAT, "%s: tensor 'rope_freqs.weight' holds %g, expected positive numbers", g->path,
-                           (double)factors[i]);
-    if (d->rope_kind != AG_ROPE_DEFAULT)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: linear rope scaling and 'rope_freqs.weight' together are not supported",
-                       g->path);
-    d->rope_kind = AG_ROPE_FACTORS;
-    d->rope_factors = factors;
+            return ag_fail(err, AG_E_FORMAT, "%s: tensor '%s' holds %g, expected positive numbers", g->path, name, (double)factors[i]);
+    *out = factors;
     return AG_OK;
+}
+
+/* llama3's scaling is stored as a divisor for each frequency, longrope's as two. */
+static ag_status read_rope_factors(ag_description *d, const ag_gguf *g, ag_arena *arena, ag_err *err)
+{
+    const float *one, *beyond, *within;
+    AG_TRY(read_factors(&one, d, g, freqs_name, arena, err));
+    AG_TRY(read_factors(&beyond, d, g, long_name, arena, err));
+    AG_TRY(read_factors(&within, d, g, short_name, arena, err));
+    if (!beyond != !within)
+        return ag_fail(err, AG_E_FORMAT, "%s: of '%s' and '%s' only one is there", g->path, long_name, short_name);
+    if (!one && !beyond)
+        return d->rope_kind != AG_ROPE_LONGROPE ? AG_OK
+                                                : ag_fail(err, AG_E_FORMAT, "%s: longrope needs the tensors '%s' and '%s'", g->path, long_name,
+                                                          short_name);
+    if (one && beyond) return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' and '%s' together are not supported", g->path, freqs_name, long_name);
+    if (d->rope_kind != AG_ROPE_DEFAULT && !(beyond && d->rope_kind == AG_ROPE_LONGROPE))
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: a rope scaling and '%s' together are not supported", g->path, one ? freqs_name : long_name);
+    d->rope_kind = one ? AG_ROPE_FACTORS : AG_ROPE_LONGROPE;
+    d->rope_factors = one ? one : within;
+    d->rope_long_factors = beyond;
+    return AG_OK;
+}
+
+/* The extra factor, attn_factor, stands beside YaRN's own; converters put a whole attention factor of a config into yarn_attn_factor. */
+static ag_status read_yarn(ag_description *d, const ag_gguf *g, ag_err *err)
+{
+    key_text k;
+    double extrapolation = 1, extra = 1;
+    d->rope_kind = AG_ROPE_YARN;
+    d->rope_beta_fast = 32;
+    d->rope_beta_slow = 1;
+    AG_TRY(ag_gguf_need_double(g, key_of(&k, d, "rope.scaling.factor"), &d->rope_factor, err));
+    AG_TRY(ag_gguf_get_double(g, key_of(&k, d, "rope.scaling.yarn_beta_fast"), &d->rope_beta_fast, err));
+    AG_TRY(ag_gguf_get_double(g, key_of(&k, d, "rope.scaling.yarn_beta_slow"), &d->rope_beta_slow, err));
+    AG_TRY(ag_gguf_get_double(g, key_of(&k, d, "rope.scaling.yarn_ext_factor"), &extrapolation, err));
+    if (extrapolation != 1)
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' %g is not supported; 1 is", g->path, k.text, extrapolation);
+    d->rope_attention_factor = d->rope_factor > 1 ? 0.1 * log(d->rope_factor) + 1 : 1;
+    AG_TRY(ag_gguf_get_double(g, key_of(&k, d, "rope.scaling.yarn_attn_factor"), &d->rope_attention_factor, err));
+    AG_TRY(ag_gguf_get_double(g, key_of(&k, d, "rope.scaling.attn_factor"), &extra, err));
+    d->rope_attention_factor *= extra;
+    return AG_OK;
+}
+
+static ag_status read_scaling(ag_description *d, const ag_gguf *g, ag_err *err)
+{
+    key_text k;
+    ag_arena texts = {0};
+    const char *type = "none";
+    ag_status status = ag_gguf_get_text(g, key_of(&k, d, "rope.scaling.type"), &type, &texts, err);
+    if (status) goto out;
+    d->rope_original_context = d->context_length;
+    status = ag_gguf_get_int(g, key_of(&k, d, "rope.scaling.original_context_length"), 1, INT32_MAX, &d->rope_original_context, err);
+    if (status) goto out;
+    if (strcmp(type, "linear") == 0) {
+        d->rope_kind = AG_ROPE_LINEAR;
+        status = ag_gguf_need_double(g, key_of(&k, d, "rope.scaling.factor"), &d->rope_factor, err);
+    } else if (strcmp(type, "yarn") == 0) {
+        status = read_yarn(d, g, err);
+    } else if (strcmp(type, "longrope") == 0) {
+        d->rope_kind = AG_ROPE_LONGROPE;
+    } else if (strcmp(type, "none") != 0) {
+        status = ag_fail(err, AG_E_UNSUPPORTED,
+                         "%s: rope scaling '%.60s' is not supported; none, linear, yarn, longrope and llama3 (rope_freqs.weight) are",
+                         g->path, type);
+    } else if (ag_gguf_pair_of(g, key_of(&k, d, "rope.scale_linear"))) { /* before there was scaling.type */
+        status = ag_gguf_get_double(g, k.text, &d->rope_factor, err);
+        if (d->rope_factor != 1) d->rope_kind = AG_ROPE_LINEAR;
+    }
+out:
+    ag_arena_free(&texts);
+    return status;
 }
 
 static ag_status read_rope(ag_description *d, const ag_gguf *g, ag_arena *arena, ag_err *err)
 {
     key_text k;
-    const char *type = "none";
-    int64_t window = 0;
+    bool finetuned = true;
     d->rope_theta = 10000; /* llama.cpp's default */
     AG_TRY(ag_gguf_get_double(g, key_of(&k, d, "rope.freq_base"), &d->rope_theta, err));
-    AG_TRY(ag_gguf_get_text(g, key_of(&k, d, "rope.scaling.type"), &type, arena, err));
-    if (strcmp(type, "linear") == 0) {
-        d->rope_kind = AG_ROPE_LINEAR;
-        AG_TRY(ag_gguf_need_double(g, key_of(&k, d, "rope.scaling.factor"), &d->rope_factor, err));
-    } else if (strcmp(type, "none") != 0) {
-        return ag_fail(err, AG_E_UNSUPPORTED,
-                       "%s: rope scaling '%.60s' is not supported; none, linear and llama3 (rope_freqs.weight) are", g->path,
-                       type);
-    } else if (ag_gguf_pair_of(g, key_of(&k, d, "rope.scale_linear"))) { /* before there was scaling.type */
-        AG_TRY(ag_gguf_get_double(g, k.text, &d->rope_factor, err));
-        if (d->rope_factor != 1) d->rope_kind = AG_ROPE_LINEAR;
+    AG_TRY(read_scaling(d, g, err));
+    AG_TRY(read_rope_factors(d, g, arena, err));
+    if (d->rope_kind == AG_ROPE_LONGROPE) {
+        d->rope_attention_factor = 1;
+        AG_TRY(ag_gguf_get_double(g, key_of(&k, d, "rope.scaling.attn_factor"), &d->rope_attention_factor, err));
+    } else if (d->rope_kind != AG_ROPE_YARN) {
+        d->rope_original_context = 0;
     }
-    AG_TRY(ag_gguf_get_int(g, key_of(&k, d, "attention.sliding_window"), 0, INT32_MAX, &window, err));
-    if (window > 0)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' %lld is not supported in GGUF files", g->path, k.text,
-                       (long long)window);
-    return read_rope_factors(d, g, arena, err);
+    bool *rotates = ag_arena_array(arena, (size_t)d->L, sizeof *rotates);
+    if (is_family(d, "smollm3")) { /* llama.cpp knows this pattern alone */
+        for (int64_t l = 0; l < d->L; l++) rotates[l] = (l + 1) % AG_GGUF_SMOLLM3_PERIOD != 0;
+        d->rotates = rotates;
+    }
+    if (is_family(d, "granite")) { /* where this key switches rope off */
+        AG_TRY(ag_gguf_get_bool(g, key_of(&k, d, "rope.scaling.finetuned"), &finetuned, err));
+        if (!finetuned) d->rotates = rotates;
+    }
+    return AG_OK;
 }
 
+/* ---- window ------------------------------------------------------------------------------------------------------------ */
+/* Gemma's sliding layers: a list, or one that sees all every so many layers. */
+static ag_status read_slides(ag_description *d, const ag_gguf *g, ag_arena *arena, ag_err *err)
+{
+    key_text k;
+    int64_t period = is_family(d, "gemma2") ? AG_GGUF_GEMMA2_PERIOD : AG_GGUF_GEMMA3_PERIOD;
+    bool *slides = ag_arena_array(arena, (size_t)d->L, sizeof *slides);
+    const ag_gguf_pair *pattern = ag_gguf_pair_of(g, key_of(&k, d, "attention.sliding_window_pattern"));
+    const bool is_list = pattern && pattern->type == AG_GGUF_ARRAY;
+    if (is_list && (pattern->item != AG_GGUF_BOOL || pattern->n < (uint64_t)d->L))
+        return ag_fail(err, AG_E_FORMAT, "%s: '%s' must be a list of %lld booleans", g->path, k.text, (long long)d->L);
+    if (!is_list) AG_TRY(ag_gguf_get_int(g, k.text, 1, INT32_MAX, &period, err));
+    for (int64_t l = 0; l < d->L; l++) slides[l] = is_list ? pattern->bytes[l] != 0 : (l + 1) % period != 0;
+    d->slides = slides;
+    return AG_OK;
+}
+
+static ag_status read_window(ag_description *d, const ag_gguf *g, ag_arena *arena, ag_err *err)
+{
+    key_text k;
+    int64_t window = is_family(d, "gemma2") ? 4096 : 0; /* llama.cpp's default */
+    AG_TRY(ag_gguf_get_int(g, key_of(&k, d, "attention.sliding_window"), 0, INT32_MAX, &window, err));
+    if (window == 0) return AG_OK;
+    if (!is_gemma(d) && !is_family(d, "phi3"))
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' %lld is not supported in GGUF files of this architecture", g->path, k.text,
+                       (long long)window);
+    d->sliding_window = window;
+    if (is_gemma(d)) AG_TRY(read_slides(d, g, arena, err));
+    if (is_family(d, "gemma3_text")) {
+        d->rope_local_theta = 10000; /* llama.cpp's default */
+        AG_TRY(ag_gguf_get_double(g, key_of(&k, d, "rope.freq_base_swa"), &d->rope_local_theta, err));
+    }
+    return AG_OK;
+}
+
+/* ---- multipliers --------------------------------------------------------------------------------------------------------- */
 static ag_status read_scales(ag_description *d, const ag_gguf *g, ag_err *err)
 {
     key_text k;
-    double embedding = 1, residual = 1, attention = 1 / sqrt((double)d->D), logits = 1;
-    if (strcmp(d->model_type, "granite") == 0) {
+    double embedding = 1, residual = 1, attention = 1 / sqrt((double)d->D), divisor = 1;
+    const bool is_minicpm = is_family(d, "minicpm");
+    if (is_minicpm) { /* what files without the keys were made for */
+        embedding = 12;
+        residual = 1.4 / sqrt((double)d->L);
+        divisor = (double)d->C / 256;
+    }
+    if (is_minicpm || is_family(d, "granite")) {
         AG_TRY(ag_gguf_get_double(g, key_of(&k, d, "embedding_scale"), &embedding, err));
         AG_TRY(ag_gguf_get_double(g, key_of(&k, d, "residual_scale"), &residual, err));
         AG_TRY(ag_gguf_get_double(g, key_of(&k, d, "attention.scale"), &attention, err));
-        AG_TRY(ag_gguf_get_double(g, key_of(&k, d, "logit_scale"), &logits, err)); /* the divisor */
-        if (!(logits > 0))
-            return ag_fail(err, AG_E_FORMAT, "%s: '%s' is %g, expected a positive number", g->path, k.text, logits);
+        AG_TRY(ag_gguf_get_double(g, key_of(&k, d, "logit_scale"), &divisor, err));
+        if (!(divisor > 0))
+            return ag_fail(err, AG_E_FORMAT, "%s: '%s' is %g, expected a positive number", g->path, k.text, divisor);
+    }
+    if (is_gemma(d)) {
+        double cap = is_family(d, "gemma2") ? 50 : 0, logit_cap = is_family(d, "gemma2") ? 30 : 0;
+        embedding = sqrt((double)d->C);
+        attention = ag_gguf_gemma_attention_scale(d);
+        AG_TRY(ag_gguf_get_double(g, key_of(&k, d, "attn_logit_softcapping"), &cap, err));
+        AG_TRY(ag_gguf_get_double(g, key_of(&k, d, "final_logit_softcapping"), &logit_cap, err));
+        d->attention_softcap = (float)cap;
+        d->logit_softcap = (float)logit_cap;
+        d->gate = AG_GATE_GELU_TANH;
     }
     d->embedding_scale = (float)embedding;
     d->residual_scale = (float)residual;
     d->attention_scale = (float)attention;
-    d->logit_scale = (float)(1 / logits);
+    d->logit_scale = (float)(1 / divisor);
     return AG_OK;
 }
 
@@ -176,6 +313,34 @@ static ag_status read_ids(ag_description *d, const ag_gguf *g, ag_err *err)
     return AG_OK;
 }
 
+static ag_status find_family(ag_description *d, const char *architecture, const ag_gguf *g, ag_arena *arena, ag_err *err)
+{
+    int n;
+    const ag_family *all = ag_families(&n);
+    char names[256];
+    size_t at = 0;
+    for (int i = 0; i < n; i++) {
+        if (strcmp(all[i].gguf, architecture) == 0) {
+            d->model_type = ag_arena_strdup(arena, all[i].model_type);
+            d->architecture = ag_arena_strdup(arena, all[i].architecture);
+            return AG_OK;
+        }
+        bool is_new = true;
+        for (int j = 0; j < i; j++) is_new &= strcmp(all[j].gguf, all[i].gguf) != 0;
+        if (is_new && at < sizeof names)
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i == 0 ? "" : i + 1 < n ? ", " : " and ", all[i].gguf);
+    }
+    key_text k;
+    int64_t n_experts = 0;
+    char kind[64] = "";
+    snprintf(k.text, sizeof k.text, "%.60s.expert_count", architecture);
+    AG_TRY(ag_gguf_get_int(g, k.text, 0, INT32_MAX, &n_experts, err));
+    if (n_experts > 0) snprintf(kind, sizeof kind, " (a mixture of %lld experts)", (long long)n_experts);
+    snprintf(k.text, sizeof k.text, "%.60s.ssm.state_size", architecture);
+    if (n_experts == 0 && ag_gguf_pair_of(g, k.text)) snprintf(kind, sizeof kind, " (a state-space model)");
+    return ag_fail(err, AG_E_UNSUPPORTED, "%s: architecture '%.60s' is not supported%s; %s are", g->path, architecture, kind, names);
+}
+
 ag_status ag_description_from_gguf(ag_description *out, const ag_gguf *g, ag_arena *arena, ag_err *err)
 {
     const char *architecture = NULL, *type = "model";
@@ -185,14 +350,7 @@ ag_status ag_description_from_gguf(ag_description *out, const ag_gguf *g, ag_are
     if (strcmp(type, "model") != 0)
         return ag_fail(err, AG_E_UNSUPPORTED, "%s: general.type is '%.60s', not a model", g->path, type);
     if (!architecture) return ag_fail(err, AG_E_FORMAT, "%s: there is no 'general.architecture'; this is not a model", g->path);
-    for (int i = 0; i < N_FAMILIES; i++)
-        if (strcmp(families[i].model_type, architecture) == 0) {
-            out->model_type = ag_arena_strdup(arena, families[i].model_type);
-            out->architecture = ag_arena_strdup(arena, families[i].architecture);
-        }
-    if (!out->model_type)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: architecture '%.60s' is not supported; llama, granite and qwen2 are",
-                       g->path, architecture);
+    AG_TRY(find_family(out, architecture, g, arena, err));
     AG_TRY(read_sizes(out, g, err));
     AG_TRY(ag_description_check(&(ag_description){.C = out->C,
                                                   .L = out->L,
@@ -205,7 +363,10 @@ ag_status ag_description_from_gguf(ag_description *out, const ag_gguf *g, ag_are
                                                   .rms_eps = out->rms_eps,
                                                   .rope_theta = 1},
                                 g->path, err));
+    out->has_qk_norm = is_family(out, "qwen3") || is_family(out, "gemma3_text");
+    out->has_post_norms = is_gemma(out);
     AG_TRY(read_rope(out, g, arena, err));
+    AG_TRY(read_window(out, g, arena, err));
     AG_TRY(read_scales(out, g, err));
     read_biases(out, g);
     AG_TRY(read_ids(out, g, err));

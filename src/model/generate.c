@@ -24,6 +24,12 @@ static ag_status prefill(ag_decoder *dec, ag_kv_cache *cache, const int32_t *ids
     return AG_OK;
 }
 
+/* Whether a sequence of `length` would rotate what is in the cache otherwise than it was. Dynamic scaling keeps old keys as they are. */
+static bool is_stale(const ag_description *d, const ag_kv_cache *cache, int64_t length)
+{
+    return d->rope_kind == AG_ROPE_LONGROPE && ag_rope_age(d, length) != ag_kv_cache_age(cache, d, 0, 0);
+}
+
 typedef struct {
     float *logits;
     int32_t *seen; /* prompt and answer */
@@ -48,7 +54,13 @@ static ag_status answer(ag_decoder *dec, ag_kv_cache *cache, memory *mem, const 
             break;
         }
         if (result->n_new == o->max_new_tokens || ag_kv_cache_length(cache, 0) == ag_kv_cache_capacity(cache)) break;
-        AG_TRY(ag_decoder_infer(dec, cache, &(ag_decoder_run){.slot = 0, .n_new = 1}, 1, &id, mem->logits, err));
+        if (is_stale(d, cache, ag_kv_cache_length(cache, 0) + 1)) { /* transformers starts over there, too */
+            ag_kv_cache_truncate(cache, 0, 0);
+            ag_kv_cache_expect(cache, 0, n_prompt + result->n_new);
+            AG_TRY(prefill(dec, cache, mem->seen, n_prompt + result->n_new, mem->logits, err));
+        } else {
+            AG_TRY(ag_decoder_infer(dec, cache, &(ag_decoder_run){.slot = 0, .n_new = 1}, 1, &id, mem->logits, err));
+        }
     }
     return AG_OK;
 }
@@ -65,7 +77,9 @@ ag_status ag_generate(ag_decoder *dec, ag_kv_cache *cache, const int32_t *prompt
         return ag_fail(err, AG_E_DATA, "the prompt has %lld tokens, the context has room for %lld and one new; shorten the prompt "
                        "or ask for a longer context", (long long)n_prompt, (long long)ag_kv_cache_capacity(cache) - 1);
     if (n_cached == n_prompt) n_cached--; /* the last token's logits are wanted again */
+    if (is_stale(d, cache, n_prompt)) n_cached = 0;
     ag_kv_cache_truncate(cache, 0, n_cached);
+    ag_kv_cache_expect(cache, 0, n_prompt);
 
     memory mem = {malloc((size_t)d->V * sizeof(float)), malloc((size_t)(n_prompt + o->max_new_tokens) * sizeof(int32_t)),
                   ag_chooser_create(d->V)};

@@ -8,7 +8,7 @@ struct ag_kv_cache {
     float *data;
     size_t bytes;
     int64_t n_slots, capacity, row; /* row: G·D floats */
-    int64_t length[AG_KV_MAX_SLOTS];
+    int64_t length[AG_KV_MAX_SLOTS], expected[AG_KV_MAX_SLOTS];
 };
 
 size_t ag_kv_cache_bytes(const ag_model *model, int64_t n_slots, int64_t capacity)
@@ -27,6 +27,7 @@ ag_status ag_kv_cache_create(ag_kv_cache **out, const ag_model *model, int64_t n
     ag_kv_cache *cache = calloc(1, sizeof *cache);
     if (!cache) ag_out_of_memory(sizeof *cache);
     *cache = (ag_kv_cache){.data = data, .bytes = bytes, .n_slots = n_slots, .capacity = capacity, .row = model->d.G * model->d.D};
+    for (int64_t i = 0; i < n_slots; i++) cache->expected[i] = capacity;
     *out = cache;
     return AG_OK;
 }
@@ -60,7 +61,20 @@ void ag_kv_cache_copy(ag_kv_cache *cache, int64_t to, int64_t from, int64_t n)
         memcpy(block + ag_kv_cache_first_row(cache, to) * cache->row, block + ag_kv_cache_first_row(cache, from) * cache->row,
                (size_t)(n * cache->row) * sizeof *block);
     }
+    cache->expected[to] = cache->expected[from] > cache->length[from] ? cache->expected[from] : cache->length[from]; /* the keys' age */
     cache->length[to] = n;
+}
+
+void ag_kv_cache_expect(ag_kv_cache *cache, int64_t slot, int64_t length)
+{
+    AG_ASSERT(slot >= 0 && slot < cache->n_slots);
+    cache->expected[slot] = length;
+}
+
+int64_t ag_kv_cache_age(const ag_kv_cache *cache, const ag_description *d, int64_t slot, int64_t n_new)
+{
+    const int64_t length = cache->length[slot] + n_new;
+    return ag_rope_age(d, length > cache->expected[slot] ? length : cache->expected[slot]);
 }
 
 int64_t ag_kv_cache_capacity(const ag_kv_cache *cache) { return cache->capacity; }

@@ -17,8 +17,8 @@
 #include "ops/weight/weight.h"
 
 typedef struct {
-    const float *attn_norm, *ffn_norm; /* [C] */
-    ag_weight proj[AG_N_PROJ];
+    const float *norm[AG_N_NORMS];     /* [C] or [D], as they multiply; NULL: no such norm */
+    ag_weight proj[AG_N_PROJ];         /* of a fused module: rows of one matrix */
     const float *bias[AG_N_PROJ];      /* [N] or NULL */
 } ag_layer;
 
@@ -30,7 +30,7 @@ typedef struct ag_model {
     const char *path;        /* as opened, absolute */
     ag_weight embed;         /* [V,C] */
     ag_weight head;          /* [V,C]; the embedding's own data where tied */
-    const float *final_norm; /* [C] */
+    const float *final_norm; /* [C], as it multiplies */
     ag_layer *layers;        /* [L] */
 
     size_t weight_bytes;     /* all weights in the form in which they are used */

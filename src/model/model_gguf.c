@@ -62,18 +62,24 @@ static ag_status take(ag_found *f, reader *r, const char *name, int64_t N, int64
 static ag_status take_layer(ag_found_layer *layer, reader *r, int64_t l, ag_err *err)
 {
     const ag_description *d = &r->m->d;
-    const int in_pairs = ag_gguf_rope_in_pairs(d) ? (int)d->D : 0;
+    const ag_family *f = ag_family_of(d);
+    const int in_pairs = f->gguf_in_pairs ? (int)d->D : 0;
     const char *prefix = ag_arena_printf(r->arena, "blk.%lld", (long long)l);
-    AG_TRY(take(&layer->attn_norm, r, ag_arena_printf(r->arena, "%s.attn_norm.weight", prefix), d->C, 0, err));
-    AG_TRY(take(&layer->ffn_norm, r, ag_arena_printf(r->arena, "%s.ffn_norm.weight", prefix), d->C, 0, err));
-    for (int p = 0; p < AG_N_PROJ; p++) {
+    for (int n = 0; n < AG_N_NORMS; n++) {
+        const int64_t width = ag_norm_width(d, (ag_norm)n);
+        const char *part = ag_norm_gguf_name((ag_norm)n);
+        if (width > 0) AG_TRY(take(&layer->norm[n], r, ag_arena_printf(r->arena, "%s.%s.weight", prefix, part), width, 0, err));
+    }
+    for (int i = 0; i < f->n_modules; i++) {
+        const ag_linear_module *module = &f->modules[i];
+        const ag_projection p = module->first;
+        const char *part = ag_linear_gguf_name(module);
         int64_t N, K;
-        const char *part = ag_projection_gguf_name((ag_projection)p);
-        ag_projection_size(&N, &K, d, (ag_projection)p);
-        AG_TRY(take(&layer->proj[p], r, ag_arena_printf(r->arena, "%s.%s.weight", prefix, part), N, K, err));
+        ag_linear_module_size(&N, &K, d, module);
+        AG_TRY(take(&layer->module[p], r, ag_arena_printf(r->arena, "%s.%s.weight", prefix, part), N, K, err));
         if (d->has_bias[p]) AG_TRY(take(&layer->bias[p], r, ag_arena_printf(r->arena, "%s.%s.bias", prefix, part), N, 0, err));
         if (p == AG_PROJ_Q || p == AG_PROJ_K)
-            layer->proj[p].w.rope_pairs_head_dim = layer->bias[p].w.rope_pairs_head_dim = in_pairs;
+            layer->module[p].w.rope_pairs_head_dim = layer->bias[p].w.rope_pairs_head_dim = in_pairs;
     }
     return AG_OK;
 }
@@ -91,20 +97,22 @@ static bool is_taken(const ag_found_model *found, int64_t L, const char *name)
     if (name == found->embed.name || name == found->head.name || name == found->final_norm.name) return true;
     for (int64_t l = 0; l < L; l++) {
         const ag_found_layer *layer = &found->layers[l];
-        if (name == layer->attn_norm.name || name == layer->ffn_norm.name) return true;
+        for (int n = 0; n < AG_N_NORMS; n++)
+            if (name == layer->norm[n].name) return true;
         for (int p = 0; p < AG_N_PROJ; p++)
-            if (name == layer->proj[p].name || name == layer->bias[p].name) return true;
+            if (name == layer->module[p].name || name == layer->bias[p].name) return true;
     }
     return false;
 }
 
 static ag_status refuse_left_over(reader *r, const ag_found_model *found, ag_err *err)
 {
-    const size_t useless = ag_gguf_find(r->g, "rope_freqs.weight") ? 1 : 0; /* the description has it */
+    size_t useless = 0;
+    for (size_t i = 0; i < r->g->n_tensors; i++) useless += ag_gguf_is_rope_tensor(r->g->tensors[i].name);
     if (r->n_taken + useless == r->g->n_tensors) return AG_OK;
     for (size_t i = 0; i < r->g->n_tensors; i++) {
         const ag_gguf_tensor *t = &r->g->tensors[i];
-        if (strcmp(t->name, "rope_freqs.weight") == 0 || is_taken(found, r->m->d.L, t->name)) continue;
+        if (ag_gguf_is_rope_tensor(t->name) || is_taken(found, r->m->d.L, t->name)) continue;
         return ag_fail(err, AG_E_UNSUPPORTED, "%s: tensor '%s' (%s) has no place in a %s model as the metadata describe it",
                        r->g->path, t->name, ag_gguf_shape_text(r->arena, t), r->m->d.model_type);
     }

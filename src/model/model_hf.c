@@ -173,15 +173,19 @@ static ag_status take_projection(ag_found *f, reader *r, const char *name, int64
 static ag_status take_layer(ag_found_layer *layer, reader *r, int64_t l, ag_err *err)
 {
     const ag_description *d = &r->m->d;
+    const ag_family *f = ag_family_of(d);
     const char *prefix = ag_arena_printf(r->arena, "model.layers.%lld", (long long)l);
-    AG_TRY(take(&layer->attn_norm, r, ag_arena_printf(r->arena, "%s.input_layernorm.weight", prefix), d->C, 0, err));
-    AG_TRY(take(&layer->ffn_norm, r, ag_arena_printf(r->arena, "%s.post_attention_layernorm.weight", prefix), d->C, 0, err));
-    for (int p = 0; p < AG_N_PROJ; p++) {
+    for (int n = 0; n < AG_N_NORMS; n++) {
+        const int64_t width = ag_norm_width(d, (ag_norm)n);
+        if (width > 0) AG_TRY(take(&layer->norm[n], r, ag_arena_printf(r->arena, "%s.%s.weight", prefix, f->norms[n]), width, 0, err));
+    }
+    for (int i = 0; i < f->n_modules; i++) {
+        const ag_linear_module *module = &f->modules[i];
         int64_t N, K;
-        const char *path = ag_projection_path((ag_projection)p);
-        ag_projection_size(&N, &K, d, (ag_projection)p);
-        AG_TRY(take_projection(&layer->proj[p], r, ag_arena_printf(r->arena, "%s.%s.weight", prefix, path), N, K, err));
-        if (d->has_bias[p]) AG_TRY(take(&layer->bias[p], r, ag_arena_printf(r->arena, "%s.%s.bias", prefix, path), N, 0, err));
+        ag_linear_module_size(&N, &K, d, module);
+        AG_TRY(take_projection(&layer->module[module->first], r, ag_arena_printf(r->arena, "%s.%s.weight", prefix, module->path), N, K, err));
+        if (d->has_bias[module->first])
+            AG_TRY(take(&layer->bias[module->first], r, ag_arena_printf(r->arena, "%s.%s.bias", prefix, module->path), N, 0, err));
     }
     return AG_OK;
 }
@@ -204,14 +208,14 @@ static ag_status refuse_left_over(reader *r, const ag_found_model *found, ag_err
         for (size_t i = 0; i < r->folder->shards[s].n_tensors; i++)
             if (is_useless(r, r->folder->shards[s].tensors[i].name)) r->n_taken++;
     if (r->n_taken == r->folder->n_tensors) return AG_OK;
-    const size_t n_found = 3 + (size_t)r->m->d.L * (2 + 2 * AG_N_PROJ);
+    const size_t n_found = 3 + (size_t)r->m->d.L * (AG_N_NORMS + 2 * AG_N_PROJ);
     const char **names = ag_arena_array(r->arena, n_found, sizeof *names);
     size_t n = 0;
     names[n++] = found->embed.name, names[n++] = found->head.name, names[n++] = found->final_norm.name;
     for (int64_t l = 0; l < r->m->d.L; l++) {
-        names[n++] = found->layers[l].attn_norm.name, names[n++] = found->layers[l].ffn_norm.name;
+        for (int i = 0; i < AG_N_NORMS; i++) names[n++] = found->layers[l].norm[i].name;
         for (int p = 0; p < AG_N_PROJ; p++)
-            names[n++] = found->layers[l].proj[p].name, names[n++] = found->layers[l].bias[p].name;
+            names[n++] = found->layers[l].module[p].name, names[n++] = found->layers[l].bias[p].name;
     }
     qsort(names, n, sizeof *names, by_address);
     for (size_t s = 0; s < r->folder->n_shards; s++)

@@ -5,6 +5,7 @@
 
 #include "format/gguf.h"
 #include "format/safetensors.h"
+#include "model/family.h"
 #include "model/model.h"
 
 /* A tensor in its file. Vectors are [n,1] in f32, f16 or bf16. */
@@ -15,7 +16,9 @@ typedef struct {
 } ag_found;
 
 typedef struct {
-    ag_found attn_norm, ffn_norm, proj[AG_N_PROJ], bias[AG_N_PROJ];
+    ag_found norm[AG_N_NORMS];
+    ag_found module[AG_N_PROJ]; /* whole, at its first projection (family.h) */
+    ag_found bias[AG_N_PROJ];
 } ag_found_layer;
 
 typedef struct {

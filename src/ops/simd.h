@@ -152,6 +152,9 @@ static inline vf vf_exp(vf x)
 }
 #endif
 
+/* tanh to about 1e-7 (absolute), ±1 for infinities. */
+static inline vf vf_tanh(vf x) { return vf_set1(1) - vf_set1(2) / (vf_exp(x + x) + vf_set1(1)); }
+
 /* Each lane rounded to the nearest bf16 (ties to even), as a float. Finite values only: NaN may become infinity. */
 static inline vf vf_round_bf16(vf x)
 {

@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!ag_description_from_config(&d, (const char *)data, n, "fuzz", end ? (const char *)end + 1 : NULL, end ? size - n - 1 : 0, &arena, &err)) {
         double *freq = calloc((size_t)d.D / 2, sizeof *freq), mscale;
         if (!freq || ag_description_parameters(&d) <= 0) abort();
-        ag_description_rope(freq, &mscale, &d);
+        ag_description_rope(freq, &mscale, &d, 1 << 20);
         for (int64_t i = 0; i < d.D / 2; i++)
             if (isnan(freq[i])) abort();
         free(freq);

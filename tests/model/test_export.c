@@ -82,8 +82,8 @@ static void check_same_model(const ag_model *got, const ag_model *want, const ag
     check_rows(&got->head, &want->head, NULL, matrix, "head");
     check_vector(got->final_norm, want->final_norm, want->d.C, vector, "final norm");
     for (int64_t l = 0; l < want->d.L; l++) {
-        check_vector(got->layers[l].attn_norm, want->layers[l].attn_norm, want->d.C, vector, "attention norm");
-        check_vector(got->layers[l].ffn_norm, want->layers[l].ffn_norm, want->d.C, vector, "ffn norm");
+        check_vector(got->layers[l].norm[AG_NORM_ATTN], want->layers[l].norm[AG_NORM_ATTN], want->d.C, vector, "attention norm");
+        check_vector(got->layers[l].norm[AG_NORM_FFN], want->layers[l].norm[AG_NORM_FFN], want->d.C, vector, "ffn norm");
         for (int p = 0; p < AG_N_PROJ; p++) {
             check_rows(&got->layers[l].proj[p], &want->layers[l].proj[p], lora ? &lora[l].pair[p] : NULL, matrix,
                        ag_projection_name((ag_projection)p));
@@ -108,8 +108,8 @@ static void check_same_description(const ag_description *a, const ag_description
     assert_int_equal(b->pad_id, a->pad_id);
     assert_true(a->embedding_scale == b->embedding_scale && a->residual_scale == b->residual_scale &&
                 a->attention_scale == b->attention_scale && fabsf(a->logit_scale - b->logit_scale) < 1e-7f);
-    ag_description_rope(fa, &mscale, a);
-    ag_description_rope(fb, &mscale, b);
+    ag_description_rope(fa, &mscale, a, 0);
+    ag_description_rope(fb, &mscale, b, 0);
     for (int64_t i = 0; i < a->D / 2; i++) assert_true(fabs(fa[i] - fb[i]) <= 1e-6 * fb[i]);
 }
 

@@ -53,9 +53,9 @@ static void check_model(const ag_model *m, const char *folder, double tolerance)
     check_vector(m->final_norm, &g, "model.norm.weight");
     for (int l = 0; l < m->d.L; l++) {
         snprintf(name, sizeof name, "model.layers.%d.input_layernorm.weight", l);
-        check_vector(m->layers[l].attn_norm, &g, name);
+        check_vector(m->layers[l].norm[AG_NORM_ATTN], &g, name);
         snprintf(name, sizeof name, "model.layers.%d.post_attention_layernorm.weight", l);
-        check_vector(m->layers[l].ffn_norm, &g, name);
+        check_vector(m->layers[l].norm[AG_NORM_FFN], &g, name);
         for (int p = 0; p < AG_N_PROJ; p++) {
             snprintf(name, sizeof name, "model.layers.%d.%s.weight", l, ag_projection_path((ag_projection)p));
             check_weight(&m->layers[l].proj[p], &g, name, tolerance);

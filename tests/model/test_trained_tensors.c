@@ -61,8 +61,8 @@ static void make_layer(problem *p, int64_t l)
 {
     ag_layer *layer = &p->tiny.model.layers[l];
     ag_layer_grads *grads = &p->grads.layers[l];
-    layer->attn_norm = add_copy(p, "attn_norm", l, layer->attn_norm, p->tiny.model.d.C, &grads->attn_norm);
-    layer->ffn_norm = add_copy(p, "ffn_norm", l, layer->ffn_norm, p->tiny.model.d.C, &grads->ffn_norm);
+    layer->norm[AG_NORM_ATTN] = add_copy(p, "attn_norm", l, layer->norm[AG_NORM_ATTN], p->tiny.model.d.C, &grads->norm[AG_NORM_ATTN]);
+    layer->norm[AG_NORM_FFN] = add_copy(p, "ffn_norm", l, layer->norm[AG_NORM_FFN], p->tiny.model.d.C, &grads->norm[AG_NORM_FFN]);
     for (int i = 0; i < AG_N_PROJ; i++) {
         ag_weight *w = &layer->proj[i];
         ag_lora_view *pair = &p->tiny.lora[l].pair[i];

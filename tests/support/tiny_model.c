@@ -29,8 +29,8 @@ tiny_model tiny_model_create(uint32_t seed, int64_t L, int64_t R)
     tiny.lora = ag_arena_array(&tiny.arena, (size_t)L, sizeof *tiny.lora);
     for (int64_t l = 0; l < L; l++) {
         ag_layer *layer = &tiny.model.layers[l];
-        layer->attn_norm = filled(&tiny, d->C, seed + 10 + (uint32_t)l, 0.4f, 1);
-        layer->ffn_norm = filled(&tiny, d->C, seed + 20 + (uint32_t)l, 0.4f, 1);
+        layer->norm[AG_NORM_ATTN] = filled(&tiny, d->C, seed + 10 + (uint32_t)l, 0.4f, 1);
+        layer->norm[AG_NORM_FFN] = filled(&tiny, d->C, seed + 20 + (uint32_t)l, 0.4f, 1);
         for (int p = 0; p < AG_N_PROJ; p++) {
             int64_t N, K;
             ag_projection_size(&N, &K, d, (ag_projection)p);

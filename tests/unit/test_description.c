@@ -15,6 +15,9 @@ static ag_arena arena;
     "\"vocab_size\":307,\"max_position_embeddings\":128,\"rms_norm_eps\":0.001"
 #define LLAMA "\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"]," LLAMA_SIZES
 
+#define GRANITE_4 \
+    "\"model_type\":\"granitemoehybrid\",\"architectures\":[\"GraniteMoeHybridForCausalLM\"],\"shared_intermediate_size\":72," LLAMA_SIZES
+
 static ag_status read_with(ag_description *d, const char *config, const char *generation)
 {
     return ag_description_from_config(d, config, strlen(config), "config.json", generation, generation ? strlen(generation) : 0,
@@ -126,15 +129,28 @@ static void families_add_their_scales_biases_and_window(void **state)
 static void what_cannot_be_described_is_refused_by_name(void **state)
 {
     (void)state;
-    must_fail(AG_E_UNSUPPORTED, "'gemma3' (Gemma3ForCausalLM) is not supported; llama",
-              read("{\"model_type\":\"gemma3\",\"architectures\":[\"Gemma3ForCausalLM\"]}"));
+    must_fail(AG_E_UNSUPPORTED, "'gemma3' (Gemma3ForConditionalGeneration) is not supported; llama",
+              read("{\"model_type\":\"gemma3\",\"architectures\":[\"Gemma3ForConditionalGeneration\"]}"));
     must_fail(AG_E_UNSUPPORTED, "LlamaForSequenceClassification",
               read("{\"model_type\":\"llama\",\"architectures\":[\"LlamaForSequenceClassification\"]}"));
-    must_fail(AG_E_UNSUPPORTED, "'qwen3'", read("{\"model_type\":\"qwen3\"," LLAMA_SIZES "}"));
-    must_fail(AG_E_UNSUPPORTED, "rope scaling 'yarn'",
-              read("{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0}}"));
-    must_fail(AG_E_UNSUPPORTED, "rope scaling 'dynamic'",
-              read("{" LLAMA ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":4.0}}"));
+    must_fail(AG_E_UNSUPPORTED, "'qwen3_moe' (Qwen3MoeForCausalLM) is not supported (a mixture of 128 experts)",
+              read("{\"model_type\":\"qwen3_moe\",\"architectures\":[\"Qwen3MoeForCausalLM\"],\"num_experts\":128}"));
+    must_fail(AG_E_UNSUPPORTED, "'mamba2' is not supported (a state-space model)", read("{\"model_type\":\"mamba2\",\"state_size\":128}"));
+    must_fail(AG_E_UNSUPPORTED, "this minicpm model is a mixture of 8 experts",
+              read("{\"model_type\":\"minicpm\",\"num_experts\":8," LLAMA_SIZES "}"));
+    must_fail(AG_E_UNSUPPORTED, "layer 1 is of the type 'mamba' (state-space)",
+              read("{" GRANITE_4 ",\"layer_types\":[\"attention\",\"mamba\"]}"));
+    must_fail(AG_E_UNSUPPORTED, "all layers are state-space", read("{" GRANITE_4 "}"));
+    must_fail(AG_E_UNSUPPORTED, "this granitemoehybrid model is a mixture of 64 experts",
+              read("{" GRANITE_4 ",\"num_local_experts\":64,\"layer_types\":[\"attention\",\"attention\"]}"));
+    must_fail(AG_E_UNSUPPORTED, "rope scaling 'mrope'", read("{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"mrope\",\"factor\":4.0}}"));
+    must_fail(AG_E_UNSUPPORTED, "for each layer type", read("{" LLAMA ",\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}}"));
+    must_fail(AG_E_UNSUPPORTED, "of sliding layers",
+              read("{\"model_type\":\"gemma3_text\",\"rope_parameters\":{\"sliding_attention\":{\"rope_type\":\"yarn\"}}," LLAMA_SIZES "}"));
+    must_fail(AG_E_UNSUPPORTED, "use_bidirectional_attention",
+              read("{\"model_type\":\"gemma3_text\",\"use_bidirectional_attention\":true," LLAMA_SIZES "}"));
+    must_fail(AG_E_UNSUPPORTED, "hidden_activation 'gelu'",
+              read("{\"model_type\":\"gemma2\",\"hidden_activation\":\"gelu\"," LLAMA_SIZES "}"));
     must_fail(AG_E_UNSUPPORTED, "hidden_act 'gelu'", read("{" LLAMA ",\"hidden_act\":\"gelu\"}"));
     must_fail(AG_E_UNSUPPORTED, "partial_rotary_factor 0.5", read("{" LLAMA ",\"partial_rotary_factor\":0.5}"));
     must_fail(AG_E_UNSUPPORTED, "quantized with 'gptq'",
@@ -143,10 +159,6 @@ static void what_cannot_be_described_is_refused_by_name(void **state)
               read("{" LLAMA ",\"quantization_config\":{\"quant_method\":\"bitsandbytes\",\"load_in_8bit\":true}}"));
     must_fail(AG_E_UNSUPPORTED, "type 'fp4'",
               read("{" LLAMA ",\"quantization_config\":{\"quant_method\":\"bitsandbytes\",\"load_in_4bit\":true}}"));
-    must_fail(AG_E_UNSUPPORTED, "sliding window",
-              read("{\"model_type\":\"qwen2\",\"use_sliding_window\":true," LLAMA_SIZES "}"));
-    must_fail(AG_E_UNSUPPORTED, "sliding window",
-              read("{\"model_type\":\"qwen2\",\"layer_types\":[\"sliding_attention\"]," LLAMA_SIZES "}"));
     must_fail(AG_E_UNSUPPORTED, "residual multiplier",
               read("{\"model_type\":\"granite\",\"attention_bias\":true,\"residual_multiplier\":0.5," LLAMA_SIZES "}"));
     must_fail(AG_E_UNSUPPORTED, "an even one", read("{" LLAMA ",\"head_dim\":7}"));
@@ -155,6 +167,18 @@ static void what_cannot_be_described_is_refused_by_name(void **state)
 static void values_that_are_missing_or_make_no_sense_are_named(void **state)
 {
     (void)state;
+    must_fail(AG_E_FORMAT, "'layer_types' must be a list of 2 texts",
+              read("{\"model_type\":\"qwen2\",\"layer_types\":[\"sliding_attention\"]," LLAMA_SIZES "}"));
+    must_fail(AG_E_FORMAT, "no 'sliding_window' in use",
+              read("{\"model_type\":\"qwen2\",\"layer_types\":[\"sliding_attention\",\"full_attention\"]," LLAMA_SIZES "}"));
+    must_fail(AG_E_FORMAT, "'no_rope_layers' must be a list of 2", read("{\"model_type\":\"smollm3\",\"no_rope_layers\":[1]," LLAMA_SIZES "}"));
+    must_fail(AG_E_FORMAT, "'short_factor' of the rope scaling must be a list of 4 numbers",
+              read("{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_factor\":[1,1,1],\"long_factor\":[1,1,1,1]}}"));
+    must_fail(AG_E_FORMAT, "rope factor is -1",
+              read("{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_factor\":[1,1,1,1],\"long_factor\":[1,1,1,-1]}}"));
+    must_fail(AG_E_FORMAT, "factor is 0", read("{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"dynamic\"}}"));
+    must_fail(AG_E_FORMAT, "dim_model_base is 0", read("{\"model_type\":\"minicpm\",\"dim_model_base\":0," LLAMA_SIZES "}"));
+    must_fail(AG_E_FORMAT, "query_pre_attn_scalar is -1", read("{\"model_type\":\"gemma2\",\"query_pre_attn_scalar\":-1," LLAMA_SIZES "}"));
     must_fail(AG_E_FORMAT, "config.json", read("{"));
     must_fail(AG_E_FORMAT, "must be an object", read("[]"));
     must_fail(AG_E_FORMAT, "no 'model_type'", read("{}"));
@@ -190,7 +214,7 @@ static void check_frequencies(const golden *g, const char *name, int64_t D, cons
              "\"vocab_size\":9,\"max_position_embeddings\":131072,\"rope_parameters\":{%s}}",
              (int)(2 * D), rope);
     must(read_with(&d, config, NULL));
-    ag_description_rope(freq, &mscale, &d);
+    ag_description_rope(freq, &mscale, &d, 0);
     const float *want = golden_get(g, name, "F32", D / 2);
     assert_true(mscale == 1);
     for (int i = 0; i < D / 2; i++) /* theirs is computed in f32: pow, a product and a quotient */
@@ -255,8 +279,8 @@ static void gguf_metadata_say_what_the_config_says(void **state)
         assert_memory_equal(a.has_bias, b.has_bias, sizeof a.has_bias);
         assert_true(a.bos_id == b.bos_id && a.eos_id == b.eos_id && a.pad_id == b.pad_id && a.n_eos_ids == 1);
         double f[8], h[8], mscale;
-        ag_description_rope(f, &mscale, &a);
-        ag_description_rope(h, &mscale, &b);
+        ag_description_rope(f, &mscale, &a, 0);
+        ag_description_rope(h, &mscale, &b, 0);
         for (int i = 0; i < a.D / 2; i++) assert_true(fabs(f[i] - h[i]) <= 4e-7 * h[i]); /* factors are stored in f32 */
         assert_int_equal(m == 0 ? AG_ROPE_FACTORS : b.rope_kind, a.rope_kind);
     }
@@ -286,7 +310,9 @@ static ag_status read_made(void (*change)(ag_gguf_writer *w), uint32_t key_lengt
 }
 
 static void experts(ag_gguf_writer *w) { ag_gguf_put_u32(w, "llama.expert_count", 8); }
-static void yarn(ag_gguf_writer *w) { ag_gguf_put_text(w, "llama.rope.scaling.type", "yarn"); }
+static void unscaled_yarn(ag_gguf_writer *w) { ag_gguf_put_text(w, "llama.rope.scaling.type", "yarn"); }
+static void mrope(ag_gguf_writer *w) { ag_gguf_put_text(w, "llama.rope.scaling.type", "mrope"); }
+static void longrope(ag_gguf_writer *w) { ag_gguf_put_text(w, "llama.rope.scaling.type", "longrope"); }
 static void partial(ag_gguf_writer *w) { ag_gguf_put_u32(w, "llama.rope.dimension_count", 1); }
 static void vocabulary(ag_gguf_writer *w) { ag_gguf_put_u32(w, "llama.vocab_size", 17); }
 static void window(ag_gguf_writer *w) { ag_gguf_put_u32(w, "llama.attention.sliding_window", 17); }
@@ -299,7 +325,9 @@ static void gguf_models_of_another_kind_are_refused(void **state)
     must(read_made(NULL, 2));
     must_fail(AG_E_UNSUPPORTED, "head dim is 1", read_made(NULL, 1));
     must_fail(AG_E_UNSUPPORTED, "8 experts", read_made(experts, 2));
-    must_fail(AG_E_UNSUPPORTED, "'yarn'", read_made(yarn, 2));
+    must_fail(AG_E_FORMAT, "llama.rope.scaling.factor", read_made(unscaled_yarn, 2));
+    must_fail(AG_E_UNSUPPORTED, "'mrope'", read_made(mrope, 2));
+    must_fail(AG_E_FORMAT, "longrope needs the tensors", read_made(longrope, 2));
     must_fail(AG_E_UNSUPPORTED, "1 rotated dimensions", read_made(partial, 2));
     must_fail(AG_E_FORMAT, "vocab_size is 17, token_embd.weight has 16 rows", read_made(vocabulary, 2));
     must_fail(AG_E_UNSUPPORTED, "sliding_window' 17", read_made(window, 2));

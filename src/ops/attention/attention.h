@@ -6,6 +6,7 @@
  * Backward, with δ[i] = do[i]·o[i]:
  *     dv[j] += Σ_i p[i,j]·do[i]     ds[i,j] = p[i,j]·(do[i]·v[j] - δ[i])     dq[i] += scale·Σ_j ds[i,j]·k[j]
  *     dk[j] += scale·Σ_i ds[i,j]·q[i]
+ * With a softcap c (Gemma 2) a score is c·tanh(scale·q·k/c) before it is masked, and ds has the factor 1 - (s/c)².
  * Query head h reads key/value head h / (H/G); dk and dv sum over the query heads of their group, in head order.
  *
  * Rows are divided into spans that do not see each other: the rows of a batch (padding is simply not part of a span) and the
@@ -35,6 +36,7 @@ typedef struct {
     int64_t n_spans;
     int64_t window; /* keys a query sees at most, itself included; 0: all */
     float scale;    /* 1/sqrt(D) usually */
+    float softcap;  /* c; 0: none */
     ag_compute compute;
 } ag_attention_fwd_args;
 
@@ -46,7 +48,7 @@ typedef struct {
     const ag_attention_span *spans; /* as in forward, and keys in ascending kv0, not overlapping */
     int64_t n_spans;
     int64_t window;
-    float scale;
+    float scale, softcap;
     ag_compute compute;
 } ag_attention_bwd_args;
 

@@ -181,11 +181,17 @@ static key_range keys_of_panel(const ag_block *b, int64_t r)
     return k;
 }
 
+static void cap_panel(const ag_block *b, const work *w, const key_range *range)
+{
+    for (int64_t i = range->lo * TILE; i < range->hi * TILE; i += VF_LANES) vf_store(w->st + i, ag_capped(vf_load(w->st + i), b->softcap));
+}
+
 static inline vf masked(vf x, vi sees, float otherwise) { return (vf)(((vi)x & sees) | ((vi)vf_set1(otherwise) & ~sees)); }
 
 /* The online softmax of 32 rows: scores to pairs of probabilities; acc is brought to the new maximum. */
 static void softmax_panel(const ag_block *b, const work *w, int64_t r, const key_range *range)
 {
+    if (b->softcap > 0) cap_panel(b, w, range);
     vf m0 = vf_load(w->max + r), m1 = vf_load(w->max + r + VF_LANES);
     const vf old0 = m0, old1 = m1;
     for (int64_t k = range->lo; k < range->hi; k++) {
@@ -230,6 +236,7 @@ static inline void gradient_row(const ag_block *b, const work *w, int64_t r, con
         p_of[i] = vf_exp(vf_load(w->st + cell) - vf_load(w->max + at));
         if (k < range->common_lo || k >= range->common_hi) p_of[i] = masked(p_of[i], ag_block_sees(b, w->ends + at, b->j0 + k), 0);
         ds_of[i] = p_of[i] * (vf_load(w->dst + cell) - vf_load(w->sum + at));
+        if (b->softcap > 0) ds_of[i] = ds_of[i] * ag_cap_slope(vf_load(w->st + cell), b->softcap);
     }
     *p = round_pair(p_of[0], p_of[1]);
     *ds = round_pair(ds_of[0], ds_of[1]);
@@ -237,6 +244,7 @@ static inline void gradient_row(const ag_block *b, const work *w, int64_t r, con
 
 static void gradient_panel(const ag_block *b, const work *w, int64_t r, const key_range *range)
 {
+    if (b->softcap > 0) cap_panel(b, w, range);
     for (int64_t k = range->lo; k < range->hi; k += 2) {
         __m512i p0, p1, ds0, ds1;
         gradient_row(b, w, r, range, k, &p0, &ds0);
@@ -292,9 +300,9 @@ static void add_to_keys(const ag_attention_pairs_unit *unit, const ag_block *b, 
 
 /* ---- forward and backward -------------------------------------------------------------------------------------------- */
 
-static ag_block block_of(const ag_attention_span *s, int64_t n, int64_t window)
+static ag_block block_of(const ag_attention_span *s, int64_t n, int64_t window, float softcap)
 {
-    return (ag_block){.n = n, .diagonal = s->n_kv - s->n_q + 1, .window = window < s->n_kv ? window : 0};
+    return (ag_block){.n = n, .diagonal = s->n_kv - s->n_q + 1, .window = window < s->n_kv ? window : 0, .softcap = softcap};
 }
 
 /* Row of token·H + head that row r of the block is. */
@@ -307,7 +315,7 @@ void ag_attention_pairs_fwd(const ag_attention_pairs_unit *unit, const ag_attent
 {
     const int64_t H = a->q.dim[1], G = a->k.dim[1], D = a->q.dim[2], n = H / G;
     const ag_attention_span *s = u->span;
-    ag_block b = block_of(s, n, a->window);
+    ag_block b = block_of(s, n, a->window, a->softcap);
     work w;
     lay_out(&w, scratch, n, D);
     const int64_t block_tokens = ag_attention_pairs_block_tokens(n, D);
@@ -372,7 +380,7 @@ void ag_attention_pairs_bwd(const ag_attention_pairs_unit *unit, const ag_attent
 {
     const int64_t H = a->q.dim[1], G = a->k.dim[1], D = a->q.dim[2], n = H / G;
     const ag_attention_span *s = u->span;
-    ag_block b = block_of(s, n, a->window);
+    ag_block b = block_of(s, n, a->window, a->softcap);
     work w;
     lay_out(&w, scratch, n, D);
     const int64_t block_tokens = ag_attention_pairs_block_tokens(n, D);

@@ -18,6 +18,7 @@ typedef struct {
     int64_t t0;            /* first token of the rows, counted from the span's first */
     int64_t diagonal;      /* token t sees the keys before t + diagonal */
     int64_t window;        /* and at most so many of them; 0: all */
+    float softcap;         /* of the scores; 0: none */
     int64_t j0, n_keys;    /* the block's keys, counted from the span's first */
 } ag_block;
 
@@ -72,6 +73,20 @@ static inline vi ag_block_sees(const ag_block *b, const int32_t *ends, int64_t j
     return b->window > 0 ? sees & (vi)(end - (int32_t)b->window <= (int32_t)j) : sees;
 }
 
+static inline vf ag_capped(vf s, float cap) { return vf_set1(cap) * vf_tanh(s * vf_set1(1 / cap)); }
+/* The cap's slope where the capped score is s. */
+static inline vf ag_cap_slope(vf s, float cap)
+{
+    const vf t = s * vf_set1(1 / cap);
+    return vf_fnma(t, t, vf_set1(1));
+}
+
+/* Scores of VF_LANES rows and the keys [lo,hi), capped. */
+static inline void ag_block_cap(const ag_block *b, float *st, int64_t pitch, int64_t r, int64_t lo, int64_t hi)
+{
+    for (int64_t k = lo; k < hi; k++) vf_store(st + k * pitch + r, ag_capped(vf_load(st + k * pitch + r), b->softcap));
+}
+
 /* One column of VF_LANES rows of the online softmax: scores become probabilities relative to the new maximum, 0 where a row
  * does not see a key. Returns the factor for what was summed before. */
 static inline vf ag_block_softmax(const ag_block *b, float *st, int64_t pitch, int64_t r, const int32_t *ends, float *max, float *sum)
@@ -79,6 +94,7 @@ static inline vf ag_block_softmax(const ag_block *b, float *st, int64_t pitch, i
     int64_t lo, hi, common_lo, common_hi;
     ag_block_keys(b, r, r + VF_LANES, &lo, &hi);
     ag_block_common_keys(b, r, r + VF_LANES, &common_lo, &common_hi);
+    if (b->softcap > 0) ag_block_cap(b, st, pitch, r, lo, hi);
     const vf old = vf_load(max + r);
     vf m0 = old, m1 = old;
     for (int64_t k = lo; k < hi; k++) {
@@ -113,7 +129,7 @@ static inline vf ag_block_softmax(const ag_block *b, float *st, int64_t pitch, i
     return factor;
 }
 
-/* The same for backward: scores become p = exp(s - lse), dp becomes ds = p·(dp - delta); 0 where a row does not see a key. */
+/* The same for backward: scores become p = exp(s - lse), dp becomes ds = p·(dp - delta), with a softcap times its slope; 0 where a row does not see a key. */
 static inline void ag_block_gradient(const ag_block *b, float *st, float *dst, int64_t pitch, int64_t r, const int32_t *ends,
                                      const float *lse, const float *delta)
 {
@@ -121,10 +137,13 @@ static inline void ag_block_gradient(const ag_block *b, float *st, float *dst, i
     ag_block_keys(b, r, r + VF_LANES, &lo, &hi);
     ag_block_common_keys(b, r, r + VF_LANES, &common_lo, &common_hi);
     const vf l = vf_load(lse + r), dl = vf_load(delta + r);
+    if (b->softcap > 0) ag_block_cap(b, st, pitch, r, lo, hi);
     for (int64_t k = lo; k < hi; k++) {
-        vf p = vf_exp(vf_load(st + k * pitch + r) - l);
+        const vf s = vf_load(st + k * pitch + r);
+        vf p = vf_exp(s - l);
         if (k < common_lo || k >= common_hi) p = (vf)((vi)p & ag_block_sees(b, ends + r, b->j0 + k));
         vf_store(st + k * pitch + r, p);
+        if (b->softcap > 0) p = p * ag_cap_slope(s, b->softcap);
         vf_store(dst + k * pitch + r, p * (vf_load(dst + k * pitch + r) - dl));
     }
     for (int64_t k = 0; k < b->n_keys; k++) {

@@ -17,6 +17,8 @@ static double dot(const float *a, const float *b, int64_t D)
     return sum;
 }
 
+static double capped(double s, float cap) { return cap > 0 ? (double)cap * tanh(s / (double)cap) : s; }
+
 void ag_attention_fwd_ref(const ag_attention_fwd_args *a, const ag_attention_unit *u, void *scratch)
 {
     const int64_t H = a->q.dim[1], G = a->k.dim[1], D = a->q.dim[2], kv0 = u->span->kv0;
@@ -29,7 +31,7 @@ void ag_attention_fwd_ref(const ag_attention_fwd_args *a, const ag_attention_uni
             const float *q = (const float *)a->q.data + row * D;
             double max = -INFINITY, sum = 0;
             for (int64_t j = first; j < end; j++) {
-                p[j] = (double)a->scale * dot(q, K + ((kv0 + j) * G + u->g) * D, D);
+                p[j] = capped((double)a->scale * dot(q, K + ((kv0 + j) * G + u->g) * D, D), a->softcap);
                 max = fmax(max, p[j]);
             }
             for (int64_t d = 0; d < D; d++) o[d] = 0;
@@ -52,8 +54,9 @@ static void pair(const ag_attention_bwd_args *a, int64_t row, int64_t key, doubl
     const float *q = (const float *)a->q.data + row * D, *k = (const float *)a->k.data + key * D;
     const float *v = (const float *)a->v.data + key * D;
     const float *d_o = (const float *)a->d_o.data + row * D, *o = (const float *)a->o.data + row * D;
-    *p = exp((double)a->scale * dot(q, k, D) - ((const float *)a->lse.data)[row]);
-    *ds = *p * (dot(d_o, v, D) - dot(d_o, o, D));
+    const double s = capped((double)a->scale * dot(q, k, D), a->softcap), t = a->softcap > 0 ? s / (double)a->softcap : 0;
+    *p = exp(s - ((const float *)a->lse.data)[row]);
+    *ds = *p * (dot(d_o, v, D) - dot(d_o, o, D)) * (1 - t * t);
 }
 
 void ag_attention_bwd_ref(const ag_attention_bwd_args *a, const ag_attention_unit *u, float *dk, float *dv, int64_t pitch,

@@ -192,7 +192,8 @@ static inline vf few_scores(const ag_block *b, const float *q, const float *keys
 #pragma GCC unroll 16
         for (int i = 0; i < VF_LANES; i++) sum[i] = vf_fma(x, vf_load(key[i] + d), sum[i]);
     }
-    const vf s = vf_sum_rows(sum);
+    vf s = vf_sum_rows(sum);
+    if (b->softcap > 0) s = ag_capped(s, b->softcap);
     if (j >= lo && j + VF_LANES <= hi) return s;
     memcpy(&lane, numbers, sizeof lane);
     const vi sees = (vi)(lane >= vf_set1((float)(lo - j))) & (vi)(lane < vf_set1((float)(hi - j)));
@@ -262,7 +263,7 @@ void AG_LEVEL(ag_attention_fwd)(const ag_attention_fwd_args *a, const ag_attenti
 {
     const int64_t H = a->q.dim[1], G = a->k.dim[1], D = a->q.dim[2], n = H / G;
     const ag_attention_span *s = u->span;
-    ag_block b = {.n = n, .diagonal = s->n_kv - s->n_q + 1, .window = a->window < s->n_kv ? a->window : 0};
+    ag_block b = {.n = n, .diagonal = s->n_kv - s->n_q + 1, .window = a->window < s->n_kv ? a->window : 0, .softcap = a->softcap};
     work w;
     lay_out(&w, scratch, n, D);
     const int64_t block_tokens = ag_attention_block_tokens(n, D);
@@ -332,7 +333,7 @@ void AG_LEVEL(ag_attention_bwd)(const ag_attention_bwd_args *a, const ag_attenti
 {
     const int64_t H = a->q.dim[1], G = a->k.dim[1], D = a->q.dim[2], n = H / G;
     const ag_attention_span *s = u->span;
-    ag_block b = {.n = n, .diagonal = s->n_kv - s->n_q + 1, .window = a->window < s->n_kv ? a->window : 0};
+    ag_block b = {.n = n, .diagonal = s->n_kv - s->n_q + 1, .window = a->window < s->n_kv ? a->window : 0, .softcap = a->softcap};
     work w;
     lay_out(&w, scratch, n, D);
     const int64_t block_tokens = ag_attention_block_tokens(n, D);

@@ -160,6 +160,11 @@ size_t ag_grad_head_scratch_bytes(const ag_backend *be, int64_t M, int64_t C, in
     return layout.bytes;
 }
 
+static double capped(const ag_grad_head_args *a, double logit)
+{
+    return a->softcap > 0 ? (double)a->softcap * tanh(logit / (double)a->softcap) : logit;
+}
+
 /* log Σ exp(logits[m]) = nll[m] + logits[m,target[m]] */
 static void find_lse(const head_room *r, const ag_grad_head_args *a)
 {
@@ -171,7 +176,7 @@ static void find_lse(const head_room *r, const ag_grad_head_args *a)
         ag_weight_row(r->row, a->w, ((const int32_t *)a->targets.data)[m], 0, C);
         for (int64_t c = 0; c < C; c++)
             logit += bf16 ? (double)ag_round_bf16(x[c]) * (double)ag_round_bf16(r->row[c]) : (double)x[c] * (double)r->row[c];
-        r->lse[m] = (double)((const float *)a->nll.data)[m] + (double)a->logit_scale * logit;
+        r->lse[m] = (double)((const float *)a->nll.data)[m] + capped(a, (double)a->logit_scale * logit);
     }
 }
 
@@ -185,8 +190,9 @@ static void differentiate(const ag_backend *be, const head_room *r, const ag_gra
         float *row = r->logits + m * n;
         const int64_t target = ((const int32_t *)a->targets.data)[m] - v0;
         for (int64_t v = 0; v < n; v++) {
-            const double distance = (double)row[v] - r->lse[m];
-            row[v] = (float)(factor * (v == target ? expm1(distance) : exp(distance)));
+            const double logit = capped(a, (double)row[v]), distance = logit - r->lse[m];
+            const double t = a->softcap > 0 ? logit / (double)a->softcap : 0;
+            row[v] = (float)(factor * (1 - t * t) * (v == target ? expm1(distance) : exp(distance)));
         }
     }
 }

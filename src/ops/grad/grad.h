@@ -5,7 +5,8 @@
  *     bias        db[n]   += s · Σ_t dy[t,n]
  *     norm        dw[c]   += Σ_t dy[t,c]·x[t,c]·r[t]                (rmsnorm.h: y = x·r·w)
  *     embedding   dw[id_t,c] += s · dx[t,c]                          (embed.h)
- *     head        dw[v,c] += dloss · logit_scale · Σ_m (softmax(logits[m])[v] - [v = target[m]]) · x[m,c]      (head_ce.h)
+ *     head        dw[v,c] += dloss · logit_scale · Σ_m (softmax(logits[m])[v] - [v = target[m]]) · x[m,c]      (head_ce.h; with a
+ *                 softcap c each term times 1 - (logit/c)²)
  *
  * Sums run in an order that depends on shapes alone. The products of matrix and head go through the linear op, with its compute
  * (AG_COMPUTE_BF16 rounds dy and x to bf16); the other sums are in double. */
@@ -40,7 +41,7 @@ typedef struct {
     ag_tensor targets;  /* in [M] i32 */
     ag_tensor nll;      /* in [M], what head_ce wrote */
     const ag_weight *w; /* [V,C] */
-    float logit_scale, dloss;
+    float logit_scale, softcap, dloss; /* as head_ce had them */
     ag_compute compute;
 } ag_grad_head_args;
 size_t ag_grad_head_scratch_bytes(const struct ag_backend *be, int64_t M, int64_t C, int64_t V);

@@ -79,7 +79,8 @@ static ag_status run_block(const ag_backend *be, const ag_backend *inner, const 
         .compute = a->compute}, err));
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
     for (int64_t m = 0; m < n_rows; m++)
-        be->head_ce.block(&room->rows[m], room->logits + m * n, v0, n, targets[m], a->best.data != NULL, dx ? dx + m * C : NULL, C);
+        be->head_ce.block(&room->rows[m], room->logits + m * n, v0, n, targets[m], a->best.data != NULL, dx ? dx + m * C : NULL, C,
+                          a->softcap);
     if (!dx) return AG_OK;
     return ag_linear_bwd(inner, &(ag_linear_bwd_args){
         .dx = ag_mat_f32(dx, n_rows, C), .dy = {logits}, .w = {&w}, .n = 1, .accumulate = v0 > 0, .scale = 1,
@@ -97,7 +98,8 @@ static void finish_row(const ag_backend *be, const ag_head_ce_args *a, int64_t m
     ag_weight_row(weight_row, a->w, ((const int32_t *)a->targets.data)[m], 0, C);
     if (a->compute == AG_COMPUTE_BF16)
         for (int64_t c = 0; c < C; c++) weight_row[c] = ag_round_bf16(weight_row[c]);
-    be->head_ce.finish((float *)a->dx.data + m * C, (float)scale, (float)(-scale * row->others), weight_row, C);
+    const double t = a->softcap > 0 ? (double)row->target_logit / (double)a->softcap : 0;
+    be->head_ce.finish((float *)a->dx.data + m * C, (float)scale, (float)(-scale * row->others * (1 - t * t)), weight_row, C);
 }
 
 static ag_status run_blocks(const ag_backend *be, const ag_head_ce_args *a, ag_err *err)

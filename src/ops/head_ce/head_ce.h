@@ -1,6 +1,7 @@
 /* Output head and cross-entropy in one, without a T×V matrix in memory.
  *
  *     logits[m,v] = logit_scale · x[m]·W[v]        nll[m] = log Σ_v exp(logits[m,v]) - logits[m,target[m]]
+ * With a softcap c (Gemma 2) a logit is c·tanh(logit_scale · x[m]·W[v] / c), and each term of dx has the factor 1 - (logit/c)².
  * Backward, for a loss that is dloss · Σ_m nll[m]:
  *     dx[m] = dloss · logit_scale · Σ_v (softmax(logits[m])[v] - [v = target[m]]) · W[v]
  *
@@ -27,6 +28,7 @@ typedef struct {
     ag_tensor targets;   /* in [M] i32; outside 0..V-1 is AG_E_DATA */
     const ag_weight *w;  /* [V,C] */
     float logit_scale;   /* 1 usually */
+    float softcap;       /* c; 0: none */
     float dloss;         /* 1 / number of targets of the whole optimizer step */
     ag_compute compute;
 } ag_head_ce_args;

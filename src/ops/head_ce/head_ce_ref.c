@@ -19,6 +19,7 @@ void ag_head_ce_row_ref(const ag_head_ce_args *a, int64_t m, float *weight_row, 
         double dot = 0;
         for (int64_t c = 0; c < C; c++) dot += operand(a, x[c]) * operand(a, weight_row[c]);
         logits[v] = a->logit_scale * dot;
+        if (a->softcap > 0) logits[v] = (double)a->softcap * tanh(logits[v] / (double)a->softcap);
         if (logits[v] > logits[best]) best = v;
     }
     double sum = 0;
@@ -30,7 +31,8 @@ void ag_head_ce_row_ref(const ag_head_ce_args *a, int64_t m, float *weight_row, 
     double *dx = logits + V;
     for (int64_t c = 0; c < C; c++) dx[c] = 0;
     for (int64_t v = 0; v < V; v++) {
-        const double dlogit = exp(logits[v] - logits[best]) / sum - (v == target);
+        const double t = a->softcap > 0 ? logits[v] / (double)a->softcap : 0;
+        const double dlogit = (exp(logits[v] - logits[best]) / sum - (v == target)) * (1 - t * t);
         ag_weight_row(weight_row, a->w, v, 0, C);
         for (int64_t c = 0; c < C; c++) dx[c] += dlogit * operand(a, weight_row[c]);
     }

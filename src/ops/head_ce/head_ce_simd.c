@@ -18,6 +18,27 @@ static float largest_of(const float *x, int64_t n)
     return largest;
 }
 
+static void cap(float *x, int64_t n, float softcap)
+{
+    for (int64_t i = 0; i < n; i += VF_LANES)
+        vf_store_n(x + i, vf_set1(softcap) * vf_tanh(vf_load_n(x + i, n - i) * vf_set1(1 / softcap)), n - i);
+}
+
+/* Σ exp(x - largest) of capped logits; the terms times the cap's slope stay in x where `keep`. */
+static float exponentials_capped(float *x, int64_t n, float largest, bool keep, float softcap)
+{
+    float total = 0;
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        const int64_t left = n - i < VF_LANES ? n - i : VF_LANES;
+        float e[VF_LANES];
+        const vf logit = vf_load_n(x + i, left), t = logit * vf_set1(1 / softcap), v = vf_exp(logit - vf_set1(largest));
+        vf_store(e, v);
+        for (int64_t l = 0; l < left; l++) total += e[l];
+        if (keep) vf_store_n(x + i, v * vf_fnma(t, t, vf_set1(1)), left);
+    }
+    return total;
+}
+
 /* Σ exp(x - largest); the terms stay in x where `keep`. */
 static float exponentials(float *x, int64_t n, float largest, bool keep)
 {
@@ -43,8 +64,9 @@ static float exponentials(float *x, int64_t n, float largest, bool keep)
 }
 
 void AG_LEVEL(ag_head_ce_block)(ag_head_ce_row *row, float *logits, int64_t v0, int64_t n, int32_t target, bool want_best,
-                                float *dx, int64_t C)
+                                float *dx, int64_t C, float softcap)
 {
+    if (softcap > 0) cap(logits, n, softcap);
     const float largest = largest_of(logits, n);
     if (largest > row->largest) {
         if (want_best) {
@@ -60,11 +82,17 @@ void AG_LEVEL(ag_head_ce_block)(ag_head_ce_row *row, float *logits, int64_t v0, 
         }
         row->largest = largest;
     }
-    if (target >= v0 && target < v0 + n) {
+    const bool has_target = target >= v0 && target < v0 + n;
+    if (has_target) {
         row->target_logit = logits[target - v0];
         logits[target - v0] = -INFINITY; /* whose exponential is 0 */
     }
-    row->others += exponentials(logits, n, row->largest, dx != NULL);
+    if (softcap == 0) {
+        row->others += exponentials(logits, n, row->largest, dx != NULL);
+        return;
+    }
+    row->others += exponentials_capped(logits, n, row->largest, dx != NULL, softcap);
+    if (has_target) logits[target - v0] = 0; /* 0 times an infinite slope was no number */
 }
 
 void AG_LEVEL(ag_head_ce_finish)(float *dx, float from_others, float from_target, const float *w, int64_t C)

@@ -15,10 +15,11 @@ typedef struct {
     double others;       /* Σ exp(logit - largest) without the target */
 } ag_head_ce_row;
 
-/* One row's logits of a block of the vocabulary, ids [v0,v0+n): takes them into `row`, and for backward puts exp(logit - largest)
- * in their place, 0 at the target, and shrinks dx (C values that earlier blocks summed) by what `largest` grew. */
+/* One row's logits of a block of the vocabulary, ids [v0,v0+n), before the softcap: takes them into `row`, and for backward puts
+ * exp(logit - largest), times the cap's slope, in their place, 0 at the target, and shrinks dx (C values that earlier blocks summed)
+ * by what `largest` grew. */
 typedef void ag_head_ce_block_fn(ag_head_ce_row *row, float *logits, int64_t v0, int64_t n, int32_t target, bool want_best,
-                                 float *dx, int64_t C);
+                                 float *dx, int64_t C, float softcap);
 /* dx = from_others·dx + from_target·w */
 typedef void ag_head_ce_finish_fn(float *dx, float from_others, float from_target, const float *w, int64_t C);
 
