@@ -20,6 +20,8 @@
 #include <tuple>
 
 #define __global__
+#define __host__
+#define __device__
 #define __launch_bounds__(...)
 #define BKL_FN static inline
 #define BKL_UNROLL

@@ -115,13 +115,68 @@ typedef struct {
     int64_t n;
 } bkl_swiglu_bwd_args;
 
+/* y (= or +=) scale·a·bᵀ + bias */
+typedef struct {
+    void *y;                   /* out or += [M,N] bf16, or f32 */
+    const bkl_bf16 *a;         /* in [M,K] */
+    const bkl_bf16 *b;         /* in [N,K]; or [K,N], then y = a·b */
+    const float *bias;         /* in [N] or NULL */
+    int64_t M, N, K;           /* N and K multiples of 8 */
+    int64_t y_pitch, a_pitch, b_pitch; /* values from row to row */
+    float scale;
+    bool b_is_kn, y_is_f32, accumulate;
+} bkl_gemm_args;
+
+/* A frozen weight [N,K] in NF4 as bitsandbytes packs it: two codes a byte, the high half first; blocks of 64 along K (a multiple of
+ * 64). Scales: absmax, or map[absmax_q]·nested_absmax[block/256] + offset. */
+typedef struct {
+    const uint8_t *packed;
+    const float *absmax;        /* [N·K/64], or NULL: */
+    const uint8_t *absmax_q;    /* [N·K/64] */
+    const float *nested_absmax; /* [⌈N·K/64/256⌉] */
+    const float *map;           /* [256] the signed dynamic map */
+    float offset;
+    int64_t N, K;
+} bkl_nf4_weight;
+
+enum { BKL_NF4_MAX = 3 };
+
+/* y (= or +=) scale·(x·Wᵀ + h·Bᵀ) + bias */
+typedef struct {
+    bkl_bf16 *y;               /* out or += [T,N] */
+    const bkl_bf16 *x;         /* in [T,K] */
+    bkl_nf4_weight w;
+    const bkl_bf16 *lora_h;    /* in [T,R] or NULL: no adapter */
+    const bkl_bf16 *lora_b;    /* in [N,R] */
+    const float *bias;         /* in [N] or NULL */
+    int64_t T, R, y_pitch, x_pitch;
+    float scale;
+    bool accumulate;
+} bkl_nf4_fwd_args;
+
+/* dx (= or +=) scale·Σ_i (dy_i·W_i + dh_i·A_i): the weights that share an input */
+typedef struct {
+    bkl_bf16 *dx;                            /* out or += [T,K] */
+    int n;                                   /* 1..BKL_NF4_MAX */
+    const bkl_bf16 *dy[BKL_NF4_MAX];         /* in [T,N_i] */
+    bkl_nf4_weight w[BKL_NF4_MAX];           /* [N_i,K] */
+    const bkl_bf16 *lora_dh[BKL_NF4_MAX];    /* in [T,R] or NULL */
+    const bkl_bf16 *lora_a[BKL_NF4_MAX];     /* in [R,K] */
+    int64_t T, R, dx_pitch, dy_pitch[BKL_NF4_MAX];
+    float scale;
+    bool accumulate;
+} bkl_nf4_bwd_args;
+
 /* ---- the list: every op once -------------------------------------------------------------------------------------------- */
 #define BKL_OPS(X)  \
     X(rmsnorm_fwd)  \
     X(rmsnorm_bwd)  \
     X(rope)         \
     X(swiglu_fwd)   \
-    X(swiglu_bwd)
+    X(swiglu_bwd)   \
+    X(gemm)         \
+    X(nf4_fwd)      \
+    X(nf4_bwd)
 
 /* ---- the table ---------------------------------------------------------------------------------------------------------- */
 typedef struct {

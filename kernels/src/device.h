@@ -77,6 +77,6 @@ BKL_FN void store8(bf16 *to, const float x[8])
     store16(to, v);
 }
 
-static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline __host__ __device__ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 #endif
