@@ -7,16 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *cli_program = "agoge";
+
 int cli_fail(const ag_err *err)
 {
     fflush(stdout);
-    fprintf(stderr, "agoge: %s\n", err->text);
+    fprintf(stderr, "%s: %s\n", cli_program, err->text);
     return ag_status_exit_code(err->code);
 }
 
 static void print_help(const cli_command *command)
 {
-    printf("agoge %s", command->name);
+    printf("%s %s", cli_program, command->name);
     for (const cli_option *o = command->options; o->name; o++)
         if (o->kind == CLI_KIND_POSITIONAL) printf(o->flags & CLI_REQUIRED ? " %s" : " [%s]", o->name);
     printf(" [options]\n\n%s\n", command->summary);
@@ -53,8 +55,9 @@ static ag_status unknown(const cli_command *command, const char *name, ag_err *e
         if (o->kind != CLI_KIND_POSITIONAL) known[n++] = o->name;
     const char *nearest = ag_str_nearest(name, known, n);
     if (nearest)
-        return ag_fail(err, AG_E_USAGE, "agoge %s has no option '--%s'; did you mean '--%s'?", command->name, name, nearest);
-    return ag_fail(err, AG_E_USAGE, "agoge %s has no option '--%s'; see `agoge %s --help`", command->name, name, command->name);
+        return ag_fail(err, AG_E_USAGE, "%s %s has no option '--%s'; did you mean '--%s'?", cli_program, command->name, name, nearest);
+    return ag_fail(err, AG_E_USAGE, "%s %s has no option '--%s'; see `%s %s --help`", cli_program, command->name, name, cli_program,
+                   command->name);
 }
 
 static ag_status set(const cli_command *command, const cli_option *o, void *values, const char *text, ag_err *err)
@@ -100,15 +103,15 @@ static ag_status set(const cli_command *command, const cli_option *o, void *valu
     }
     case CLI_KIND_FLAG: break;
     }
-    return ag_fail(err, AG_E_USAGE, "agoge %s: --%s takes no value", command->name, o->name);
+    return ag_fail(err, AG_E_USAGE, "%s %s: --%s takes no value", cli_program, command->name, o->name);
 }
 
 static ag_status set_positional(const cli_command *command, void *values, int at, const char *text, ag_err *err)
 {
     for (const cli_option *o = command->options; o->name; o++)
         if (o->kind == CLI_KIND_POSITIONAL && at-- == 0) return set(command, o, values, text, err);
-    return ag_fail(err, AG_E_USAGE, "agoge %s does not know what to do with '%s'; see `agoge %s --help`", command->name, text,
-                   command->name);
+    return ag_fail(err, AG_E_USAGE, "%s %s does not know what to do with '%s'; see `%s %s --help`", cli_program, command->name, text,
+                   cli_program, command->name);
 }
 
 ag_status cli_parse(const cli_command *command, void *values, int argc, char **argv, bool *helped, ag_err *err)
@@ -147,8 +150,8 @@ ag_status cli_parse(const cli_command *command, void *values, int argc, char **a
     for (const cli_option *o = command->options; o->name; o++) {
         if (!(o->flags & CLI_REQUIRED)) continue;
         if (o->kind == CLI_KIND_POSITIONAL ? n_positional-- <= 0 : !given[o - command->options])
-            return ag_fail(err, AG_E_USAGE, "agoge %s needs %s%s; see `agoge %s --help`", command->name,
-                           o->kind == CLI_KIND_POSITIONAL ? "" : "--", o->name, command->name);
+            return ag_fail(err, AG_E_USAGE, "%s %s needs %s%s; see `%s %s --help`", cli_program, command->name,
+                           o->kind == CLI_KIND_POSITIONAL ? "" : "--", o->name, cli_program, command->name);
     }
     return AG_OK;
 }

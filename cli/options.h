@@ -61,6 +61,9 @@ typedef struct {
  * ends with exit code 0. AG_E_USAGE names the word and the nearest known one. */
 AG_MUST_USE ag_status cli_parse(const cli_command *command, void *values, int argc, char **argv, bool *helped, ag_err *err);
 
+/* What the program is called in its own sentences; main of another program says its name first. */
+extern const char *cli_program;
+
 /* The sentence on stderr, and the exit code that belongs to it. */
 int cli_fail(const ag_err *err);
 

@@ -8,11 +8,11 @@
 /* ag_json_writer writes text and numbers; what is ours is the order of keys. UTF-8 sorts bytewise as its code points do. */
 static int by_key(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
-static void add(ag_json_writer *w, const char *key, const json_t *value)
+void ag_jw_sorted(ag_json_writer *w, const char *key, const json_t *value)
 {
     if (json_is_array(value)) {
         ag_jw_array(w, key);
-        for (size_t i = 0; i < json_array_size(value); i++) add(w, NULL, json_array_get(value, i));
+        for (size_t i = 0; i < json_array_size(value); i++) ag_jw_sorted(w, NULL, json_array_get(value, i));
         ag_jw_end(w);
         return;
     }
@@ -28,7 +28,7 @@ static void add(ag_json_writer *w, const char *key, const json_t *value)
         keys[i++] = json_object_iter_key(it);
     qsort(keys, n, sizeof *keys, by_key);
     ag_jw_object(w, key);
-    for (i = 0; i < n; i++) add(w, keys[i], json_object_get(value, keys[i]));
+    for (i = 0; i < n; i++) ag_jw_sorted(w, keys[i], json_object_get(value, keys[i]));
     ag_jw_end(w);
     free(keys);
 }
@@ -36,7 +36,7 @@ static void add(ag_json_writer *w, const char *key, const json_t *value)
 void ag_json_add_canonical(ag_str *out, const json_t *value)
 {
     ag_json_writer w = {.out = out, .indent = -1};
-    add(&w, NULL, value);
+    ag_jw_sorted(&w, NULL, value);
 }
 
 ag_sha256 ag_json_canonical_digest(const json_t *value)

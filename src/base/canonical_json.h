@@ -15,6 +15,8 @@
 #include "base/json.h"
 
 void ag_json_add_canonical(ag_str *out, const json_t *value);
+/* The same order of keys in a writer's own style (indented, ASCII only …). */
+void ag_jw_sorted(ag_json_writer *w, const char *key, const json_t *value);
 ag_sha256 ag_json_canonical_digest(const json_t *value); /* of the text without a newline */
 
 /* Whether a file's text is canonical JSON of `root`, which was read from it, and one '\n'. */
