@@ -12,6 +12,7 @@
     X(train_lora)        \
     X(generate)          \
     X(chat)              \
+    X(serve)             \
     X(score)             \
     X(export_final_model) \
     X(merge_adapter)     \

@@ -1,0 +1,4 @@
+file(READ ${IN} hex HEX)
+string(REGEX REPLACE "(..)" "0x\\1," bytes "${hex}")
+string(REGEX REPLACE "((0x..,){32})" "\\1\n" bytes "${bytes}")
+file(WRITE ${OUT} "#include <stddef.h>\nextern const char ${SYMBOL}[];\nextern const size_t ${SYMBOL}_bytes;\nconst char ${SYMBOL}[] = {\n${bytes}0};\nconst size_t ${SYMBOL}_bytes = sizeof ${SYMBOL} - 1;\n")
