@@ -167,6 +167,30 @@ typedef struct {
     bool accumulate;
 } bkl_nf4_bwd_args;
 
+/* o = softmax(scale·q·kᵀ)·v; query t sees the keys [first_key[t], t + S - T], and of those at most the last `window` */
+typedef struct {
+    bkl_bf16 *o;               /* out [T,H,D]; a query that sees no key gets 0 */
+    float *lse;                /* out [T,H] log of the sum of e^score (-inf without keys), or NULL */
+    const bkl_bf16 *q, *k, *v; /* in [T,H,D], [S,G,D], [S,G,D]; query head h reads key head h/(H/G) */
+    const int32_t *first_key;  /* in [T] where its document begins, -1: it sees nothing (padding); NULL: 0 */
+    int64_t T, S, H, G, D;     /* D a multiple of 16, 128 at most */
+    int64_t q_pitch, kv_pitch, o_pitch;
+    int64_t window;            /* 0: all */
+    float scale;
+} bkl_attention_fwd_args;
+
+typedef struct {
+    bkl_bf16 *dq, *dk, *dv;              /* out; not q, k, v */
+    const bkl_bf16 *d_o, *o, *q, *k, *v; /* in, as in forward; d_o has o's pitch */
+    const float *lse;                    /* in [T,H], what forward wrote */
+    const int32_t *first_key;            /* in [T] as in forward */
+    const int32_t *last_query;           /* in [S] the last query whose document key s is in, any number for padding; NULL with first_key */
+    int64_t T, S, H, G, D;
+    int64_t q_pitch, kv_pitch, o_pitch, dq_pitch, dkv_pitch;
+    int64_t window;
+    float scale;
+} bkl_attention_bwd_args;
+
 /* ---- the list: every op once -------------------------------------------------------------------------------------------- */
 #define BKL_OPS(X)  \
     X(rmsnorm_fwd)  \
@@ -176,7 +200,9 @@ typedef struct {
     X(swiglu_bwd)   \
     X(gemm)         \
     X(nf4_fwd)      \
-    X(nf4_bwd)
+    X(nf4_bwd)      \
+    X(attention_fwd) \
+    X(attention_bwd)
 
 /* ---- the table ---------------------------------------------------------------------------------------------------------- */
 typedef struct {

@@ -35,6 +35,13 @@ bkl_status bkl_launched(bkl_stream *stream, const char *kernel);
         if (!(condition)) return bkl_fail((stream)->context, BKL_E_SHAPE, __VA_ARGS__); \
     } while (0)
 
+#define BKL_NEED_WORKSPACE(stream, op, args, bytes)                                                                            \
+    do {                                                                                                                        \
+        if ((bytes) < bkl_##op##_workspace(args))                                                                               \
+            return bkl_fail((stream)->context, BKL_E_WORKSPACE, #op ": a workspace of %zu bytes; it needs %zu", (size_t)(bytes), \
+                            bkl_##op##_workspace(args));                                                                        \
+    } while (0)
+
 /* An op without a workspace. */
 #define BKL_NO_WORKSPACE(op) \
     size_t bkl_##op##_workspace(const bkl_##op##_args *) { return 0; }
