@@ -27,7 +27,9 @@
     X(inspect_lora_targets) \
     X(inspect_safetensors) \
     X(dataset_stats)     \
-    X(freeze_split)
+    X(freeze_split)      \
+    X(held_out_eval)     \
+    X(g0_held_out_eval)
 
 
 #define X(name) extern const cli_command cli_##name;

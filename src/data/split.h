@@ -22,6 +22,7 @@
 #include "base/arena.h"
 #include "base/digest.h"
 #include "base/status.h"
+#include "base/str.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -99,6 +100,9 @@ void ag_split_close(ag_split **split);
 
 /* The manifest that stands beside a dataset file or in the folder above, in the arena; NULL where there is none. */
 char *ag_split_manifest_find(const char *dataset_file, ag_arena *arena);
+
+/* An id as splits know it: without white space around it, as Python's str.strip() takes it away. */
+void ag_split_id_trim(ag_str *out, const char *text, size_t n);
 
 /* 40 to 64 lowercase hexadecimal digits: a name that can never mean something else. */
 bool ag_revision_is_immutable(const char *revision);

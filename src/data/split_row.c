@@ -1,6 +1,7 @@
 #include "data/split_row.h"
 
 #include "base/canonical_json.h"
+#include "text/template_value.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,19 +32,12 @@ ag_split_key ag_split_key_of(const char *bytes, size_t n)
 }
 
 /* ---- ids ---------------------------------------------------------------------------------------------------------- */
-/* What Python's str.strip() takes away. */
-static bool is_space(uint32_t c)
-{
-    return (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
-           c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
-}
-
-static void trim(ag_str *out, const char *text, size_t n)
+void ag_split_id_trim(ag_str *out, const char *text, size_t n)
 {
     size_t first = n, end = 0;
     for (size_t at = 0; at < n;) {
         const size_t start = at;
-        if (is_space(ag_utf8_next(text, n, &at))) continue;
+        if (ag_code_point_is_space(ag_utf8_next(text, n, &at))) continue;
         if (first == n) first = start;
         end = at;
     }
@@ -67,7 +61,7 @@ static ag_status read_id(ag_str *out, const json_t *root, const char *field, boo
     }
     if (!json_is_string(value))
         return ag_fail(at->err, AG_E_DATA, "%s: line %zu: '%s' must be a string; write the id in quotes", at->name, at->number, field);
-    trim(out, json_string_value(value), json_string_length(value));
+    ag_split_id_trim(out, json_string_value(value), json_string_length(value));
     if (out->n == 0)
         return ag_fail(at->err, AG_E_DATA, "%s: line %zu: '%s' is blank; give the id, or leave the field out where it may be missing", at->name,
                        at->number, field);
