@@ -55,7 +55,26 @@ static const char *key_of(key_text *k, const ag_description *d, const char *key)
     return k->text;
 }
 
-static ag_status read_sizes(ag_description *d, const ag_gguf *g, ag_err *err)
+/* One number, or one for each layer (Granite 4), which must then be the same: 0 is a layer without attention. */
+static ag_status read_kv_heads(ag_description *d, const ag_gguf *g, ag_arena *arena, ag_err *err)
+{
+    key_text k;
+    const int64_t *list;
+    size_t n;
+    const ag_gguf_pair *pair = ag_gguf_pair_of(g, key_of(&k, d, "attention.head_count_kv"));
+    d->G = d->H;
+    if (!pair || pair->type != AG_GGUF_ARRAY) return ag_gguf_get_int(g, k.text, 1, INT32_MAX, &d->G, err);
+    AG_TRY(ag_gguf_get_ints(g, k.text, &list, &n, arena, err));
+    if (n < (uint64_t)d->L) return ag_fail(err, AG_E_FORMAT, "%s: '%s' has %zu numbers for %lld layers", g->path, k.text, n, (long long)d->L);
+    d->G = list[0];
+    for (int64_t l = 0; l < d->L; l++)
+        if (list[l] != d->G || list[l] < 1)
+            return ag_fail(err, AG_E_UNSUPPORTED, "%s: layer %lld has %lld key/value heads, layer 0 has %lld; only models whose layers are alike "
+                           "and have attention are supported", g->path, (long long)l, (long long)list[l], (long long)d->G);
+    return AG_OK;
+}
+
+static ag_status read_sizes(ag_description *d, const ag_gguf *g, ag_arena *arena, ag_err *err)
 {
     key_text k;
     int64_t value_length, rope_dims, n_experts = 0, vocabulary;
@@ -64,8 +83,7 @@ static ag_status read_sizes(ag_description *d, const ag_gguf *g, ag_err *err)
     AG_TRY(ag_gguf_need_int(g, key_of(&k, d, "attention.head_count"), 1, INT32_MAX, &d->H, err));
     AG_TRY(ag_gguf_need_int(g, key_of(&k, d, "feed_forward_length"), 1, INT32_MAX, &d->F, err));
     AG_TRY(ag_gguf_need_int(g, key_of(&k, d, "context_length"), 1, INT32_MAX, &d->context_length, err));
-    d->G = d->H;
-    AG_TRY(ag_gguf_get_int(g, key_of(&k, d, "attention.head_count_kv"), 1, INT32_MAX, &d->G, err));
+    AG_TRY(read_kv_heads(d, g, arena, err));
     d->D = d->C / d->H;
     AG_TRY(ag_gguf_get_int(g, key_of(&k, d, "attention.key_length"), 1, INT32_MAX, &d->D, err));
     value_length = rope_dims = d->D;
@@ -351,7 +369,7 @@ ag_status ag_description_from_gguf(ag_description *out, const ag_gguf *g, ag_are
         return ag_fail(err, AG_E_UNSUPPORTED, "%s: general.type is '%.60s', not a model", g->path, type);
     if (!architecture) return ag_fail(err, AG_E_FORMAT, "%s: there is no 'general.architecture'; this is not a model", g->path);
     AG_TRY(find_family(out, architecture, g, arena, err));
-    AG_TRY(read_sizes(out, g, err));
+    AG_TRY(read_sizes(out, g, arena, err));
     AG_TRY(ag_description_check(&(ag_description){.C = out->C,
                                                   .L = out->L,
                                                   .H = out->H,

@@ -42,10 +42,8 @@ static double loss_and_gradient(tiny_model *tiny, setting s)
     return loss / 9;
 }
 
-static void the_gradient_of_every_adapter_equals_finite_differences(void **state)
+static void check_differences(tiny_model tiny)
 {
-    (void)state;
-    tiny_model tiny = tiny_model_create(1, 3, 4);
     const setting s = {AG_CPU_REF, 1, false, AG_COMPUTE_F32, 0.25f};
     loss_and_gradient(&tiny, s);
     float *gradient = malloc((size_t)tiny.n_params * sizeof *gradient), *direction = malloc((size_t)tiny.n_params * sizeof *direction),
@@ -87,10 +85,15 @@ static void the_gradient_of_every_adapter_equals_finite_differences(void **state
     tiny_model_free(&tiny);
 }
 
-static void recomputation_changes_no_bit(void **state)
+static void the_gradient_of_every_adapter_equals_finite_differences(void **state)
 {
     (void)state;
-    tiny_model a = tiny_model_create(1, 3, 4), b = tiny_model_create(1, 3, 4);
+    check_differences(tiny_model_create(1, 3, 4));
+    check_differences(tiny_model_create_with_everything(1, 4));
+}
+
+static void check_recomputation(tiny_model a, tiny_model b)
+{
     const ag_cpu_level best = ag_cpu_best_level();
     double loss_a = loss_and_gradient(&a, (setting){best, 1, false, AG_COMPUTE_F32, 0.25f});
     double loss_b = loss_and_gradient(&b, (setting){best, 1, true, AG_COMPUTE_F32, 0.25f});
@@ -98,6 +101,13 @@ static void recomputation_changes_no_bit(void **state)
     assert_memory_equal(a.grads, b.grads, (size_t)a.n_params * sizeof(float));
     tiny_model_free(&a);
     tiny_model_free(&b);
+}
+
+static void recomputation_changes_no_bit(void **state)
+{
+    (void)state;
+    check_recomputation(tiny_model_create(1, 3, 4), tiny_model_create(1, 3, 4));
+    check_recomputation(tiny_model_create_with_everything(1, 4), tiny_model_create_with_everything(1, 4));
 }
 
 static void the_number_of_threads_changes_no_bit(void **state)
@@ -117,19 +127,28 @@ static void the_number_of_threads_changes_no_bit(void **state)
     }
 }
 
-static void every_level_agrees_with_the_reference(void **state)
+static void check_levels_of(tiny_model (*make)(void))
 {
-    (void)state;
-    tiny_model want = tiny_model_create(1, 3, 4);
+    tiny_model want = make();
     double loss_want = loss_and_gradient(&want, (setting){AG_CPU_REF, 1, false, AG_COMPUTE_F32, 0.25f});
     for (const ag_cpu_level *level = check_levels(); *level != AG_CPU_REF; level++) {
-        tiny_model got = tiny_model_create(1, 3, 4);
+        tiny_model got = make();
         double loss = loss_and_gradient(&got, (setting){*level, 2, false, AG_COMPUTE_F32, 0.25f});
         assert_true(fabs(loss - loss_want) < 1e-5 * fabs(loss_want));
         check_close(got.grads, want.grads, want.n_params, 2e-5, ag_cpu_level_name(*level));
         tiny_model_free(&got);
     }
     tiny_model_free(&want);
+}
+
+static tiny_model make_plain(void) { return tiny_model_create(1, 3, 4); }
+static tiny_model make_with_everything(void) { return tiny_model_create_with_everything(1, 4); }
+
+static void every_level_agrees_with_the_reference(void **state)
+{
+    (void)state;
+    check_levels_of(make_plain);
+    check_levels_of(make_with_everything);
 }
 
 static void documents_of_a_packed_row_do_not_see_each_other(void **state)

@@ -46,6 +46,29 @@ static void every_level_equals_the_reference_with_the_same_bits_for_any_number_o
 #undef X
 }
 
+/* Scores around the cap, where its slope is neither 1 nor 0; a whole span, a window, documents, and few queries split by keys. */
+static void softcapped_scores_equal_the_reference(void **state)
+{
+    (void)state;
+    const struct {
+        int64_t T, S;
+        ag_attention_layout layout;
+        int64_t window;
+    } cases[] = {{259, 259, AG_ATTENTION_WHOLE, 70}, {130, 130, AG_ATTENTION_WHOLE, 0}, {128, 128, AG_ATTENTION_PACKED, 0},
+                 {5, 900, AG_ATTENTION_WHOLE, 0},    {12, 2400, AG_ATTENTION_CACHE, 0}, {1, 1000, AG_ATTENTION_WHOLE, 300}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attention_problem want = attention_problem_create(cases[i].T, cases[i].S, 6, 2, i % 2 ? 64 : 20, cases[i].layout, cases[i].window, 4);
+        want.softcap = 2;
+        ag_backend ref = check_backend(AG_CPU_REF, 2);
+        attention_problem_run(&want, &ref, AG_COMPUTE_F32);
+        for (const ag_cpu_level *level = check_levels(); *level != AG_CPU_REF; level++) {
+            check_case(*level, AG_COMPUTE_F32, &want);
+            check_case(*level, AG_COMPUTE_BF16, &want);
+        }
+        attention_problem_free(&want);
+    }
+}
+
 /* ---- the reference by finite differences ----------------------------------------------------------------------------- */
 
 /* Σ d_o·o in double; q, k and v are doubles. */
@@ -66,8 +89,10 @@ static double loss(const attention_problem *p, const double *q, const double *k,
                         score += q[row * p->D + d] * k[key * p->D + d];
                         value += (double)p->d_o[row * p->D + d] * v[key * p->D + d];
                     }
-                    sum += exp(p->scale * score);
-                    weighted += exp(p->scale * score) * value;
+                    score *= p->scale;
+                    if (p->softcap > 0) score = p->softcap * tanh(score / p->softcap);
+                    sum += exp(score);
+                    weighted += exp(score) * value;
                 }
                 total += weighted / sum;
             }
@@ -113,10 +138,13 @@ static void reference_backward_equals_finite_differences(void **state)
     attention_problem window = attention_problem_create(9, 9, 2, 1, 3, AG_ATTENTION_WHOLE, 4, 2);
     attention_problem packed = attention_problem_create(25, 25, 3, 3, 3, AG_ATTENTION_PACKED, 0, 2);
     attention_problem prefix = attention_problem_create(3, 8, 4, 2, 4, AG_ATTENTION_WHOLE, 0, 2);
+    attention_problem capped = attention_problem_create(9, 9, 4, 2, 5, AG_ATTENTION_WHOLE, 4, 3);
+    capped.softcap = 1.5f;
     check_differences(&whole);
     check_differences(&window);
     check_differences(&packed);
     check_differences(&prefix);
+    check_differences(&capped);
 }
 
 /* ---- goldens --------------------------------------------------------------------------------------------------------- */
@@ -261,6 +289,7 @@ static void wrong_shapes_and_spans_are_refused_with_a_sentence(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(softcapped_scores_equal_the_reference),
         cmocka_unit_test(reference_backward_equals_finite_differences),
         cmocka_unit_test(every_level_gives_what_torch_gives),
         cmocka_unit_test(every_level_equals_the_reference_with_the_same_bits_for_any_number_of_threads),

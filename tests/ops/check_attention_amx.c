@@ -39,6 +39,9 @@ static void emulated_tiles_equal_the_reference(void **state)
 #define X(T, S, H, G, D, layout, window, largest) check_case(attention_problem_create(T, S, H, G, D, AG_ATTENTION_##layout, window, largest));
     AG_ATTENTION_CASES(X)
 #undef X
+    attention_problem capped = attention_problem_create(130, 130, 6, 2, 20, AG_ATTENTION_WHOLE, 70, 4);
+    capped.softcap = 2;
+    check_case(capped);
 }
 
 int main(void)

@@ -108,26 +108,32 @@ static void the_embedding_collects_a_token_that_stands_twice(void **state)
 }
 
 /* dloss · scale · (softmax - onehot)ᵀ · x, in double. */
-static void the_head_gets_the_gradient_of_the_cross_entropy(void **state)
+static void check_head(double softcap)
 {
-    (void)state;
     ag_err err;
     enum { M = 9, C = 24, V = 1100 };
     float *x = filled(M * C, 1, 1), *w = filled(V * C, 2, 1), nll[M], *want = malloc(V * C * sizeof *want);
     int32_t targets[M];
-    double *p = malloc(M * V * sizeof *p);
+    double *p = malloc(M * V * sizeof *p), slope[V];
     for (int m = 0; m < M; m++) {
         double sum = 0;
         targets[m] = (int32_t)(m * 137 % V);
         for (int v = 0; v < V; v++) {
             double logit = 0;
             for (int c = 0; c < C; c++) logit += (double)x[m * C + c] * (double)w[v * C + c];
-            p[m * V + v] = exp(0.7 * logit);
+            logit *= 0.7;
+            slope[v] = 1;
+            if (softcap > 0) {
+                slope[v] = 1 - pow(tanh(logit / softcap), 2);
+                logit = softcap * tanh(logit / softcap);
+            }
+            p[m * V + v] = exp(logit);
             sum += p[m * V + v];
         }
         for (int v = 0; v < V; v++) p[m * V + v] /= sum;
         nll[m] = (float)-log(p[m * V + targets[m]]);
         p[m * V + targets[m]] -= 1;
+        for (int v = 0; v < V; v++) p[m * V + v] *= slope[v];
     }
     for (int v = 0; v < V; v++)
         for (int c = 0; c < C; c++) {
@@ -143,7 +149,7 @@ static void the_head_gets_the_gradient_of_the_cross_entropy(void **state)
         memset(dw, 0, V * C * sizeof *dw);
         assert_int_equal(AG_OK, ag_grad_head(&be, &(ag_grad_head_args){
             .dw = ag_mat_f32(dw, V, C), .x = ag_mat_f32(x, M, C), .targets = ag_vec_i32(targets, M), .nll = ag_vec_f32(nll, M), .w = &head,
-            .logit_scale = 0.7f, .dloss = 0.25f}, &err));
+            .logit_scale = 0.7f, .softcap = (float)softcap, .dloss = 0.25f}, &err));
         check_close(dw, want, V * C, 5e-6, "dw");
         check_guards(dw, V * C, "dw");
         check_free(dw);
@@ -153,6 +159,13 @@ static void the_head_gets_the_gradient_of_the_cross_entropy(void **state)
     free(want);
     check_free(x);
     check_free(w);
+}
+
+static void the_head_gets_the_gradient_of_the_cross_entropy(void **state)
+{
+    (void)state;
+    check_head(0);
+    check_head(2);
 }
 
 int main(void)

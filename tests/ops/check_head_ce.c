@@ -7,7 +7,7 @@
 
 typedef struct {
     int64_t M, C, V;
-    float logit_scale;
+    float logit_scale, softcap;
     ag_compute compute;
     ag_weight w;
     float *x, *weights, *nll, *dx;
@@ -16,7 +16,7 @@ typedef struct {
 
 static problem problem_create(int64_t M, int64_t C, int64_t V, ag_compute compute)
 {
-    problem p = {M, C, V, 0.7f, compute, {0}, check_floats(M * C), check_floats(V * C), check_floats(M), check_floats(M * C),
+    problem p = {M, C, V, 0.7f, 0, compute, {0}, check_floats(M * C), check_floats(V * C), check_floats(M), check_floats(M * C),
                  calloc((size_t)M, sizeof(int32_t)), calloc((size_t)M, sizeof(int32_t))};
     assert_true(p.targets && p.best);
     const uint32_t seed = (uint32_t)(M * 31 + C * 7 + V);
@@ -37,7 +37,7 @@ static ag_head_ce_args args_of(problem *p)
 {
     return (ag_head_ce_args){
         .nll = ag_vec_f32(p->nll, p->M), .best = ag_vec_i32(p->best, p->M), .dx = ag_mat_f32(p->dx, p->M, p->C),
-        .x = ag_mat_f32(p->x, p->M, p->C), .targets = ag_vec_i32(p->targets, p->M), .w = &p->w, .logit_scale = p->logit_scale,
+        .x = ag_mat_f32(p->x, p->M, p->C), .targets = ag_vec_i32(p->targets, p->M), .w = &p->w, .logit_scale = p->logit_scale, .softcap = p->softcap,
         .dloss = 0.25f, .compute = p->compute};
 }
 
@@ -64,6 +64,7 @@ static void check_case(ag_cpu_level level, const problem *want)
     for (int n_threads = 1; n_threads <= 3; n_threads++) {
         ag_backend be = check_backend(level, n_threads);
         problem got = problem_create(M, C, want->V, want->compute);
+        got.softcap = want->softcap;
         run(&got, &be);
         check_close(got.nll, want->nll, M, tolerance_f32_sum((double)C), "nll");
         check_close(got.dx, want->dx, M * C, tolerance_dx(want), "dx");
@@ -91,6 +92,20 @@ static void every_level_equals_the_reference_for_any_number_of_threads(void **st
     }
     AG_HEAD_CE_CASES(X)
 #undef X
+    check_backend_free(&ref);
+}
+
+static void capped_logits_equal_the_reference(void **state)
+{
+    (void)state;
+    ag_backend ref = check_backend(AG_CPU_REF, 2);
+    for (int compute = AG_COMPUTE_F32; compute <= AG_COMPUTE_BF16; compute++) {
+        problem want = problem_create(13, 33, 4100, (ag_compute)compute);
+        want.softcap = 3;
+        run(&want, &ref);
+        for (const ag_cpu_level *l = check_levels(); *l != AG_CPU_REF; l++) check_case(*l, &want);
+        problem_free(&want);
+    }
     check_backend_free(&ref);
 }
 
@@ -152,18 +167,19 @@ static double loss(const problem *p, const double *x, int64_t m)
     for (int64_t v = 0; v < p->V; v++) {
         double logit = 0;
         for (int64_t c = 0; c < p->C; c++) logit += p->logit_scale * x[c] * p->weights[v * p->C + c];
+        if (p->softcap > 0) logit = p->softcap * tanh(logit / p->softcap);
         sum += exp(logit);
         if (v == p->targets[m]) at_target = logit;
     }
     return log(sum) - at_target;
 }
 
-static void reference_backward_equals_finite_differences(void **state)
+static void check_differences(float softcap)
 {
-    (void)state;
     enum { M = 3, C = 7, V = 50 };
     ag_backend ref = check_backend(AG_CPU_REF, 1);
     problem p = problem_create(M, C, V, AG_COMPUTE_F32);
+    p.softcap = softcap;
     run(&p, &ref);
     const double h = 1e-5;
     for (int64_t m = 0; m < M; m++)
@@ -179,6 +195,13 @@ static void reference_backward_equals_finite_differences(void **state)
         }
     problem_free(&p);
     check_backend_free(&ref);
+}
+
+static void reference_backward_equals_finite_differences(void **state)
+{
+    (void)state;
+    check_differences(0);
+    check_differences(3);
 }
 
 /* Where the model is sure of the target, softmax - 1 is tiny: it may not drown in the rounding of operands. */
@@ -289,6 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reference_backward_equals_finite_differences),
         cmocka_unit_test(every_level_equals_the_reference_for_any_number_of_threads),
+        cmocka_unit_test(capped_logits_equal_the_reference),
         cmocka_unit_test(a_head_in_any_stored_form_equals_the_reference),
         cmocka_unit_test(numbers_equal_torch),
         cmocka_unit_test(a_sure_target_keeps_an_exact_gradient),

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 /* Proof of swiglu: the reference by finite differences, every level by the reference, over one list of cases. */
 #include "ops/swiglu/swiglu_cases.h"
 #include "support/op_check.h"
@@ -5,13 +6,14 @@
 
 typedef struct {
     int64_t T, F;
+    ag_gate act;
     float *gate, *up, *dy, *y, *dgate, *dup;
 } problem;
 
-static problem problem_create(int64_t T, int64_t F)
+static problem problem_create(int64_t T, int64_t F, ag_gate act)
 {
     const int64_t n = T * F;
-    problem p = {T, F, check_floats(n), check_floats(n), check_floats(n), check_floats(n), check_floats(n), check_floats(n)};
+    problem p = {T, F, act, check_floats(n), check_floats(n), check_floats(n), check_floats(n), check_floats(n), check_floats(n)};
     check_fill(p.gate, n, (uint32_t)(T * 31 + F), 12);
     check_fill(p.up, n, (uint32_t)(T * 31 + F) + 1, 2);
     check_fill(p.dy, n, (uint32_t)(T * 31 + F) + 2, 1);
@@ -28,25 +30,26 @@ static void run(problem *p, const ag_backend *be)
 {
     ag_err err;
     ag_tensor gate = ag_mat_f32(p->gate, p->T, p->F), up = ag_mat_f32(p->up, p->T, p->F);
-    assert_int_equal(AG_OK, ag_swiglu_fwd(be, &(ag_swiglu_fwd_args){.y = ag_mat_f32(p->y, p->T, p->F), .gate = gate, .up = up}, &err));
+    assert_int_equal(AG_OK, ag_swiglu_fwd(be, &(ag_swiglu_fwd_args){.y = ag_mat_f32(p->y, p->T, p->F), .gate = gate, .up = up, .act = p->act}, &err));
     assert_int_equal(AG_OK, ag_swiglu_bwd(be, &(ag_swiglu_bwd_args){
         .dgate = ag_mat_f32(p->dgate, p->T, p->F), .dup = ag_mat_f32(p->dup, p->T, p->F), .dy = ag_mat_f32(p->dy, p->T, p->F),
-        .gate = gate, .up = up}, &err));
+        .gate = gate, .up = up, .act = p->act}, &err));
 }
 
-static void check_case(ag_cpu_level level, int64_t T, int64_t F)
+static void check_case(ag_cpu_level level, int64_t T, int64_t F, ag_gate act)
 {
     const int64_t n = T * F;
+    const double tolerance = act == AG_GATE_SILU ? TOLERANCE_F32_ELEMENT : TOLERANCE_F32_GELU;
     ag_backend ref = check_backend(AG_CPU_REF, 1);
-    problem want = problem_create(T, F), first = problem_create(T, F);
+    problem want = problem_create(T, F, act), first = problem_create(T, F, act);
     run(&want, &ref);
     for (int n_threads = 1; n_threads <= 3; n_threads++) {
         ag_backend be = check_backend(level, n_threads);
-        problem got = problem_create(T, F);
+        problem got = problem_create(T, F, act);
         run(&got, &be);
-        check_close(got.y, want.y, n, TOLERANCE_F32_ELEMENT, "y");
-        check_close(got.dgate, want.dgate, n, TOLERANCE_F32_ELEMENT, "dgate");
-        check_close(got.dup, want.dup, n, TOLERANCE_F32_ELEMENT, "dup");
+        check_close(got.y, want.y, n, tolerance, "y");
+        check_close(got.dgate, want.dgate, n, tolerance, "dgate");
+        check_close(got.dup, want.dup, n, tolerance, "dup");
         check_guards(got.y, n, "y");
         check_guards(got.dgate, n, "dgate");
         check_guards(got.dup, n, "dup");
@@ -62,7 +65,9 @@ static void every_level_equals_the_reference(void **state)
 {
     (void)state;
     for (const ag_cpu_level *level = check_levels(); *level != AG_CPU_REF; level++) {
-#define X(T, F) check_case(*level, T, F);
+#define X(T, F)                             \
+    check_case(*level, T, F, AG_GATE_SILU); \
+    check_case(*level, T, F, AG_GATE_GELU_TANH);
         AG_SWIGLU_CASES(X)
 #undef X
     }
@@ -75,7 +80,7 @@ static void outputs_may_lie_over_inputs(void **state)
     const ag_cpu_level *level = check_levels();
     do {
         ag_backend be = check_backend(*level, 2);
-        problem apart = problem_create(5, 255), over = problem_create(5, 255);
+        problem apart = problem_create(5, 255, AG_GATE_SILU), over = problem_create(5, 255, AG_GATE_SILU);
         run(&apart, &be);
         ag_tensor gate = ag_mat_f32(over.gate, 5, 255), up = ag_mat_f32(over.up, 5, 255), dy = ag_mat_f32(over.dy, 5, 255);
         assert_int_equal(AG_OK, ag_swiglu_bwd(&be, &(ag_swiglu_bwd_args){.dgate = gate, .dup = dy, .dy = dy, .gate = gate, .up = up}, &err));
@@ -94,7 +99,7 @@ static void extreme_gates_give_finite_numbers(void **state)
     const ag_cpu_level *level = check_levels();
     do {
         ag_backend be = check_backend(*level, 1);
-        problem p = {1, 10, gate, up, dy, y, dgate, dup};
+        problem p = {1, 10, AG_GATE_SILU, gate, up, dy, y, dgate, dup};
         run(&p, &be);
         for (int i = 0; i < 10; i++) {
             assert_true(isfinite(y[i]) && isfinite(dup[i]) && isfinite(dgate[i]));
@@ -103,21 +108,32 @@ static void extreme_gates_give_finite_numbers(void **state)
     } while (*level++ != AG_CPU_REF);
 }
 
-static double loss(double g, double u, double dy) { return dy * g / (1 + exp(-g)) * u; }
+static double loss(ag_gate act, double g, double u, double dy)
+{
+    const double gelu = 0.5 * g * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))); /* as torch's documentation has it */
+    return dy * u * (act == AG_GATE_SILU ? g / (1 + exp(-g)) : gelu);
+}
+
+static void check_differences(ag_gate act)
+{
+    ag_backend ref = check_backend(AG_CPU_REF, 1);
+    problem p = problem_create(1, 33, act);
+    run(&p, &ref);
+    const double h = 1e-6;
+    for (int i = 0; i < 33; i++) {
+        assert_true(fabs(loss(act, p.gate[i], p.up[i], 1) - p.y[i]) < 1e-5);
+        const double g = p.gate[i], u = p.up[i], d = p.dy[i];
+        assert_true(fabs((loss(act, g + h, u, d) - loss(act, g - h, u, d)) / (2 * h) - p.dgate[i]) < 1e-6);
+        assert_true(fabs((loss(act, g, u + h, d) - loss(act, g, u - h, d)) / (2 * h) - p.dup[i]) < 1e-6);
+    }
+    problem_free(&p);
+}
 
 static void reference_backward_equals_finite_differences(void **state)
 {
     (void)state;
-    ag_backend ref = check_backend(AG_CPU_REF, 1);
-    problem p = problem_create(1, 33);
-    run(&p, &ref);
-    const double h = 1e-6;
-    for (int i = 0; i < 33; i++) {
-        const double g = p.gate[i], u = p.up[i], d = p.dy[i];
-        assert_true(fabs((loss(g + h, u, d) - loss(g - h, u, d)) / (2 * h) - p.dgate[i]) < 1e-6);
-        assert_true(fabs((loss(g, u + h, d) - loss(g, u - h, d)) / (2 * h) - p.dup[i]) < 1e-6);
-    }
-    problem_free(&p);
+    check_differences(AG_GATE_SILU);
+    check_differences(AG_GATE_GELU_TANH);
 }
 
 static void wrong_shapes_are_refused_with_a_sentence(void **state)
@@ -125,7 +141,7 @@ static void wrong_shapes_are_refused_with_a_sentence(void **state)
     (void)state;
     ag_err err;
     ag_backend ref = check_backend(AG_CPU_REF, 1);
-    problem p = problem_create(3, 17);
+    problem p = problem_create(3, 17, AG_GATE_SILU);
     assert_int_equal(AG_E_SHAPE, ag_swiglu_fwd(&ref, &(ag_swiglu_fwd_args){
         .y = ag_mat_f32(p.y, 3, 17), .gate = ag_mat_f32(p.gate, 3, 17), .up = ag_mat_f32(p.up, 3, 16)}, &err));
     assert_string_equal("swiglu: up is [3,16], gate is [3,17]; they must be f32 of the same shape", err.text);

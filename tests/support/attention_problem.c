@@ -52,6 +52,7 @@ attention_problem attention_problem_create(int64_t T, int64_t S, int64_t H, int6
 attention_problem attention_problem_like(const attention_problem *p)
 {
     attention_problem like = attention_problem_create(p->T, p->S, p->H, p->G, p->D, AG_ATTENTION_WHOLE, p->window, p->largest_score);
+    like.softcap = p->softcap;
     memcpy(like.spans, p->spans, sizeof like.spans);
     like.n_spans = p->n_spans;
     like.longest = p->longest;
@@ -69,7 +70,7 @@ ag_attention_fwd_args attention_problem_fwd_args(attention_problem *p)
     return (ag_attention_fwd_args){
         .o = ag_cube_f32(p->o, p->T, p->H, p->D), .lse = ag_mat_f32(p->lse, p->T, p->H), .q = ag_cube_f32(p->q, p->T, p->H, p->D),
         .k = ag_cube_f32(p->k, p->S, p->G, p->D), .v = ag_cube_f32(p->v, p->S, p->G, p->D), .spans = p->spans,
-        .n_spans = p->n_spans, .window = p->window, .scale = p->scale};
+        .n_spans = p->n_spans, .window = p->window, .scale = p->scale, .softcap = p->softcap};
 }
 
 ag_attention_bwd_args attention_problem_bwd_args(attention_problem *p)
@@ -79,7 +80,7 @@ ag_attention_bwd_args attention_problem_bwd_args(attention_problem *p)
         .dv = ag_cube_f32(p->dv, p->S, p->G, p->D), .d_o = ag_cube_f32(p->d_o, p->T, p->H, p->D),
         .o = ag_cube_f32(p->o, p->T, p->H, p->D), .lse = ag_mat_f32(p->lse, p->T, p->H), .q = ag_cube_f32(p->q, p->T, p->H, p->D),
         .k = ag_cube_f32(p->k, p->S, p->G, p->D), .v = ag_cube_f32(p->v, p->S, p->G, p->D), .spans = p->spans,
-        .n_spans = p->n_spans, .window = p->window, .scale = p->scale};
+        .n_spans = p->n_spans, .window = p->window, .scale = p->scale, .softcap = p->softcap};
 }
 
 void attention_problem_scratch(const attention_problem *p, ag_backend *be)

@@ -10,7 +10,7 @@ enum { MAX_SPANS = 12 };
 
 typedef struct {
     int64_t T, S, H, G, D, window;
-    float scale;
+    float scale, softcap; /* softcap 0 at first */
     double largest_score;
     ag_attention_span spans[MAX_SPANS];
     int64_t n_spans, longest;

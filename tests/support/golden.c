@@ -9,6 +9,11 @@ golden golden_open(const char *path_in_golden)
 {
     char path[512];
     snprintf(path, sizeof path, "%s/golden/%s", AGOGE_TESTS_DIR, path_in_golden);
+    return golden_open_path(path);
+}
+
+golden golden_open_path(const char *path)
+{
     FILE *file = fopen(path, "rb");
     if (!file) fail_msg("%s is not there", path);
     fseek(file, 0, SEEK_END);

@@ -19,6 +19,7 @@ typedef struct {
 } golden;
 
 golden golden_open(const char *path_in_golden);
+golden golden_open_path(const char *path);
 void golden_close(golden *g);
 bool golden_has(const golden *g, const char *name);
 /* The numbers of a tensor, 8-byte aligned as the file's writer aligns them; n_items -1: any number. Fails the test where the

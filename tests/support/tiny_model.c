@@ -15,13 +15,11 @@ static ag_weight matrix(tiny_model *tiny, int64_t N, int64_t K, uint32_t seed)
     return (ag_weight){.type = AG_W_F32, .N = N, .K = K, .data = filled(tiny, N * K, seed, 1.5f / sqrtf((float)K), 0)};
 }
 
-tiny_model tiny_model_create(uint32_t seed, int64_t L, int64_t R)
+static tiny_model create(const ag_description *description, uint32_t seed, int64_t R)
 {
-    tiny_model tiny = {0};
-    ag_description *d = &tiny.model.d;
-    *d = (ag_description){.model_type = "llama", .architecture = "LlamaForCausalLM", .C = 20, .L = L, .H = 6, .G = 2, .D = 8,
-                          .F = 28, .V = 53, .context_length = 64, .rms_eps = 1e-5f, .rope_theta = 10000, .embedding_scale = 1.3f,
-                          .residual_scale = 0.7f, .attention_scale = 0.4f, .logit_scale = 1.2f, .bos_id = -1, .eos_id = -1, .pad_id = -1};
+    tiny_model tiny = {.model.d = *description};
+    const ag_description *d = &tiny.model.d;
+    const int64_t L = d->L;
     tiny.model.embed = matrix(&tiny, d->V, d->C, seed + 1);
     tiny.model.head = matrix(&tiny, d->V, d->C, seed + 2);
     tiny.model.final_norm = filled(&tiny, d->C, seed + 3, 0.4f, 1);
@@ -29,8 +27,10 @@ tiny_model tiny_model_create(uint32_t seed, int64_t L, int64_t R)
     tiny.lora = ag_arena_array(&tiny.arena, (size_t)L, sizeof *tiny.lora);
     for (int64_t l = 0; l < L; l++) {
         ag_layer *layer = &tiny.model.layers[l];
-        layer->norm[AG_NORM_ATTN] = filled(&tiny, d->C, seed + 10 + (uint32_t)l, 0.4f, 1);
-        layer->norm[AG_NORM_FFN] = filled(&tiny, d->C, seed + 20 + (uint32_t)l, 0.4f, 1);
+        for (int n = 0; n < AG_N_NORMS; n++) {
+            const int64_t width = ag_norm_width(d, (ag_norm)n);
+            if (width > 0) layer->norm[n] = filled(&tiny, width, seed + 10 + 1000 * (uint32_t)n + (uint32_t)l, 0.4f, 1);
+        }
         for (int p = 0; p < AG_N_PROJ; p++) {
             int64_t N, K;
             ag_projection_size(&N, &K, d, (ag_projection)p);
@@ -50,6 +50,35 @@ tiny_model tiny_model_create(uint32_t seed, int64_t L, int64_t R)
             at += R * (w->K + w->N);
         }
     return tiny;
+}
+
+static ag_description plain(int64_t L)
+{
+    return (ag_description){.model_type = "llama", .architecture = "LlamaForCausalLM", .C = 20, .L = L, .H = 6, .G = 2, .D = 8,
+                            .F = 28, .V = 53, .context_length = 64, .rms_eps = 1e-5f, .rope_theta = 10000, .embedding_scale = 1.3f,
+                            .residual_scale = 0.7f, .attention_scale = 0.4f, .logit_scale = 1.2f, .bos_id = -1, .eos_id = -1, .pad_id = -1};
+}
+
+tiny_model tiny_model_create(uint32_t seed, int64_t L, int64_t R)
+{
+    const ag_description d = plain(L);
+    return create(&d, seed, R);
+}
+
+tiny_model tiny_model_create_with_everything(uint32_t seed, int64_t R)
+{
+    static const bool slides[] = {true, false, true}, rotates[] = {true, true, false};
+    ag_description d = plain(3);
+    d.residual_scale = 1;
+    d.has_qk_norm = d.has_post_norms = true;
+    d.gate = AG_GATE_GELU_TANH;
+    d.attention_softcap = 1.5f;
+    d.logit_softcap = 2;
+    d.sliding_window = 3;
+    d.slides = slides;
+    d.rotates = rotates;
+    d.rope_local_theta = 100;
+    return create(&d, seed, R);
 }
 
 void tiny_model_free(tiny_model *tiny) { ag_arena_free(&tiny->arena); }
