@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "serve/api_server.h"
-#include "serve/answer_engine.h"
+#include "serve/batcher.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -39,7 +39,7 @@ static const cli_option table[] = {
     CLI_INT("port", options, port, "PORT", "port to listen on (default 8000; 0: any that is free)", 0, 65535),
     CLI_STRING("api-key-file", options, api_key_file, "FILE", "keys that clients may give, one a line (default: none is asked for)", 0),
     CLI_INT("ctx", options, ctx, "N", "tokens of a prompt and its answer (default 4096, or the model's if less)", 16, 1 << 22),
-    CLI_INT("slots", options, slots, "N", "answers computed at once (default 8)", 1, AG_ENGINE_MAX_SLOTS),
+    CLI_INT("slots", options, slots, "N", "answers computed at once (default 8)", 1, AG_BATCHER_MAX_SLOTS),
     CLI_INT("kept", options, kept, "N", "finished conversations kept in memory for their next turn, besides (default 8)", 0, 128),
     CLI_INT("queue", options, queue, "N", "answers that may wait for a slot; more are refused with 429 (default 128)", 0, 1 << 16),
     CLI_INT("max-body", options, max_body, "BYTES", "of a request's body (default 4 MiB)", 1024, 1 << 30),

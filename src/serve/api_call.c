@@ -18,7 +18,7 @@ enum { CLIENT_GONE = 499 }; /* in the log: nobody was there to read the answer *
 typedef struct {
     call *of;
     int64_t index;
-    ag_engine_job job;
+    ag_batcher_job job;
     ag_answer_text text;
     size_t n_out;              /* bytes that were sent */
     ag_constraint *constraint; /* NULL: none */
@@ -79,7 +79,7 @@ static void free_call(void *data)
 static void on_gone(void *user)
 {
     call *c = user;
-    for (int64_t i = 0; i < c->n_choices; i++) ag_engine_cancel(c->server->engine, &c->choices[i].job);
+    for (int64_t i = 0; i < c->n_choices; i++) ag_batcher_cancel(c->server->engine, &c->choices[i].job);
 }
 
 /* ---- pieces of a stream (the engine's thread) ------------------------------------------------------------------------------------- */
@@ -124,7 +124,7 @@ static size_t sendable(const choice *ch)
     return no_call < certain ? no_call : certain;
 }
 
-static void keep_logprob(choice *ch, const ag_engine_token *token)
+static void keep_logprob(choice *ch, const ag_batcher_token *token)
 {
     if (ch->n_logprobs == ch->logprob_room) {
         ch->logprob_room = ch->logprob_room ? 2 * ch->logprob_room : 16;
@@ -146,7 +146,7 @@ static void keep_id(choice *ch, int32_t id)
     ch->ids[ch->n_ids++] = id;
 }
 
-static bool on_token(void *user, const ag_engine_token *token)
+static bool on_token(void *user, const ag_batcher_token *token)
 {
     choice *ch = user;
     call *c = ch->of;
@@ -271,13 +271,13 @@ static void finish_call(call *c)
     ag_http_release(x); /* may free the call */
 }
 
-static const char *finish_of(const choice *ch, ag_engine_end end)
+static const char *finish_of(const choice *ch, ag_batcher_end end)
 {
     if (ch->calls.n > 0) return "tool_calls";
     return end == AG_END_LENGTH && !ch->text.stopped ? "length" : "stop";
 }
 
-static void on_end(void *user, const ag_engine_result *result)
+static void on_end(void *user, const ag_batcher_result *result)
 {
     choice *ch = user;
     call *c = ch->of;
@@ -370,7 +370,7 @@ static ag_status prepare(call *c, ag_err *err)
         ch->index = i;
         ag_answer_text_init(&ch->text, s->o.text->tokenizer, !c->with_tools, r->stops, r->n_stops);
         if (c->grammar) ch->constraint = ag_constraint_create(c->grammar, s->tokens);
-        ch->job.request = (ag_engine_request){
+        ch->job.request = (ag_batcher_request){
             .prompt = c->prompt[i / r->n].ids, .n_prompt = n_prompt, .adapter = c->adapter, .sampling = r->sampling, .ignore_eos = r->ignore_eos,
             .max_new_tokens = r->max_tokens > 0 ? r->max_tokens : left > 0 ? left : 1, .n_top = (int)r->n_top,
             .on_logits = r->n_biases || r->frequency_penalty != 0 || r->presence_penalty != 0 || ch->constraint ? on_logits : NULL,
@@ -382,9 +382,9 @@ static ag_status prepare(call *c, ag_err *err)
 
 static ag_status submit(call *c, ag_err *err)
 {
-    ag_engine_job **jobs = ag_arena_array(&c->arena, (size_t)c->n_choices, sizeof *jobs);
+    ag_batcher_job **jobs = ag_arena_array(&c->arena, (size_t)c->n_choices, sizeof *jobs);
     for (int64_t i = 0; i < c->n_choices; i++) jobs[i] = &c->choices[i].job;
-    return ag_engine_submit(c->server->engine, jobs, c->n_choices, err);
+    return ag_batcher_submit(c->server->engine, jobs, c->n_choices, err);
 }
 
 void ag_api_call_begin(ag_api_server *s, ag_http_exchange *x, bool is_chat)

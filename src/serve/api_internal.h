@@ -3,7 +3,7 @@
 #define AG_API_INTERNAL_H
 
 #include "serve/api_server.h"
-#include "serve/answer_engine.h"
+#include "serve/batcher.h"
 #include "serve/openai_request.h"
 #include "serve/token_table.h"
 #include "serve/tool_calls.h"
@@ -20,7 +20,7 @@ typedef struct {
 
 struct ag_api_server {
     ag_api_options o;
-    ag_engine *engine;
+    ag_batcher *engine;
     ag_http_server *http;
     ag_token_table *tokens;
     const ag_layer_lora **adapters;

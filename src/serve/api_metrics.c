@@ -53,8 +53,8 @@ static void histogram(ag_str *out, const char *name, const char *help, const ag_
 void ag_api_metrics_write(ag_api_server *s, ag_str *out)
 {
     static const char *const ends[] = {"stop", "length", "stop_text", "cancelled", "stopping", "failed"};
-    ag_engine_stats e;
-    ag_engine_read_stats(s->engine, &e);
+    ag_batcher_stats e;
+    ag_batcher_read_stats(s->engine, &e);
     gauge(out, "requests_running", "Answers that are computed now.", (double)e.n_running);
     gauge(out, "requests_waiting", "Answers that wait for a slot.", (double)e.n_waiting);
     gauge(out, "connections", "Open connections.", (double)ag_http_server_connections(s->http));

@@ -251,7 +251,7 @@ static ag_status start_engine(ag_api_server *s, ag_err *err)
         for (size_t p = 0; p < a->n_pairs; p++)
             if (a->pairs[p].R > max_rank) max_rank = a->pairs[p].R;
     }
-    return ag_engine_create(&s->engine, &(ag_engine_options){
+    return ag_batcher_create(&s->engine, &(ag_batcher_options){
         .model = o->model, .backend = o->backend, .compute = o->compute, .adapters = s->adapters, .n_adapters = o->n_adapters,
         .max_rank = max_rank, .context = o->context, .n_slots = o->n_slots, .n_kept = o->n_kept, .max_waiting = o->max_waiting}, err);
 }
@@ -285,8 +285,8 @@ void ag_api_server_drain(ag_api_server *s, int64_t seconds)
     atomic_store(&s->draining, true);
     const uint64_t until = ag_clock_ns() + (uint64_t)seconds * 1000000000u;
     while (ag_clock_ns() < until) {
-        ag_engine_stats stats;
-        ag_engine_read_stats(s->engine, &stats);
+        ag_batcher_stats stats;
+        ag_batcher_read_stats(s->engine, &stats);
         if (stats.n_running + stats.n_waiting == 0 && ag_http_server_open_exchanges(s->http) == 0) return;
         nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
     }
@@ -299,9 +299,9 @@ void ag_api_server_stop(ag_api_server **server)
     atomic_store(&s->draining, true);
     /* Connections first: whatever still runs is given up with them. */
     ag_http_server_close_all(s->http);
-    if (s->engine) ag_engine_stop(s->engine);
+    if (s->engine) ag_batcher_stop(s->engine);
     ag_http_server_stop(&s->http);
-    ag_engine_free(&s->engine);
+    ag_batcher_free(&s->engine);
     ag_token_table_free(&s->tokens);
     free(s->adapters);
     free(s->keys);

@@ -3,7 +3,7 @@
 #define AG_OPENAI_REPLY_H
 
 #include "base/json.h"
-#include "serve/answer_engine.h"
+#include "serve/batcher.h"
 #include "serve/tool_calls.h"
 #include "text/tokenizer.h"
 
@@ -15,7 +15,7 @@ typedef struct {
     int32_t id;
     float logprob;
     int n_top;
-    ag_engine_top top[AG_ENGINE_MAX_TOP];
+    ag_batcher_top top[AG_BATCHER_MAX_TOP];
     size_t offset; /* of its text in the answer */
 } ag_api_logprob;
 

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "serve/answer_engine.h"
+#include "serve/batcher.h"
 
 #include "base/arena.h"
 #include "base/clock.h"
@@ -23,14 +23,14 @@ enum {
 typedef enum { SEAT_FREE, SEAT_WAITING, SEAT_PROMPT, SEAT_ANSWER } seat_state;
 typedef struct {
     seat_state state;
-    ag_engine_job *job;
+    ag_batcher_job *job;
     int64_t slot, n_done, n_new, n_reused; /* n_done: tokens in the cache */
     uint64_t order;
     int32_t next;                          /* the last id, not yet in the cache */
 } seat;
 
-struct ag_engine {
-    ag_engine_options o;
+struct ag_batcher {
+    ag_batcher_options o;
     ag_decoder *decoder;
     ag_kv_cache *cache;
     ag_prefix_cache prefixes;
@@ -40,20 +40,20 @@ struct ag_engine {
     int64_t chunk;
     seat *seats;   /* [n_slots] */
     uint64_t order;
-    ag_engine_top top[AG_ENGINE_MAX_TOP];
+    ag_batcher_top top[AG_BATCHER_MAX_TOP];
 
     pthread_t thread;
     bool has_thread;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t wake;
-    ag_engine_job *first, *last; /* waiting */
+    ag_batcher_job *first, *last; /* waiting */
     int64_t n_waiting;
     bool stopping;
-    ag_engine_stats stats;
+    ag_batcher_stats stats;
 };
 
 /* ---- tokens --------------------------------------------------------------------------------------------------------------- */
-static void end_job(ag_engine *e, ag_engine_job *job, const ag_engine_result *result)
+static void end_job(ag_batcher *e, ag_batcher_job *job, const ag_batcher_result *result)
 {
     pthread_mutex_lock(&e->lock);
     e->stats.ended[result->end]++;
@@ -61,12 +61,12 @@ static void end_job(ag_engine *e, ag_engine_job *job, const ag_engine_result *re
     job->request.on_end(job->request.user, result);
 }
 
-static void end_seat(ag_engine *e, seat *s, ag_engine_end end, const char *text)
+static void end_seat(ag_batcher *e, seat *s, ag_batcher_end end, const char *text)
 {
-    const ag_engine_request *r = &s->job->request;
+    const ag_batcher_request *r = &s->job->request;
     if (s->state >= SEAT_PROMPT) ag_prefix_cache_give_back(&e->prefixes, s->slot, s->state == SEAT_ANSWER ? r->n_prompt + s->n_new : s->n_done);
-    ag_engine_job *job = s->job;
-    const ag_engine_result result = {.end = end, .n_new = s->n_new, .n_reused = s->n_reused, .text = text};
+    ag_batcher_job *job = s->job;
+    const ag_batcher_result result = {.end = end, .n_new = s->n_new, .n_reused = s->n_reused, .text = text};
     *s = (seat){0};
     end_job(e, job, &result);
 }
@@ -79,14 +79,14 @@ static bool ends_answer(const ag_description *d, int32_t id)
 }
 
 /* The likeliest ids by insertion: n_top is small. */
-static int likeliest(ag_engine_top *top, int n_top, const float *logits, int64_t V)
+static int likeliest(ag_batcher_top *top, int n_top, const float *logits, int64_t V)
 {
     int n = 0;
     for (int64_t v = 0; v < V; v++) {
         if (n == n_top && !(n > 0 && logits[v] > top[n - 1].logprob)) continue;
         int i = n < n_top ? n++ : n - 1;
         for (; i > 0 && logits[v] > top[i - 1].logprob; i--) top[i] = top[i - 1];
-        top[i] = (ag_engine_top){(int32_t)v, logits[v]};
+        top[i] = (ag_batcher_top){(int32_t)v, logits[v]};
     }
     return n;
 }
@@ -102,12 +102,12 @@ static float log_sum_exp(const float *logits, int64_t V)
 }
 
 /* The next id of an answer from its logits; the seat is free afterwards if that was the last. */
-static void choose(ag_engine *e, seat *s, float *logits)
+static void choose(ag_batcher *e, seat *s, float *logits)
 {
     const ag_description *d = &e->o.model->d;
-    const ag_engine_request *r = &s->job->request;
+    const ag_batcher_request *r = &s->job->request;
     const int64_t V = d->V;
-    ag_engine_token token = {.index = s->n_new};
+    ag_batcher_token token = {.index = s->n_new};
     float total = 0;
     if (r->n_top >= 0) {
         total = log_sum_exp(logits, V);
@@ -136,16 +136,16 @@ static void choose(ag_engine *e, seat *s, float *logits)
     else if (s->n_new == r->max_new_tokens) end_seat(e, s, AG_END_LENGTH, NULL);
 }
 
-static const ag_layer_lora *lora_of(const ag_engine *e, const seat *s)
+static const ag_layer_lora *lora_of(const ag_batcher *e, const seat *s)
 {
     const int adapter = s->job->request.adapter;
     return adapter < 0 ? NULL : e->o.adapters[adapter];
 }
 
 /* ---- prompts ---------------------------------------------------------------------------------------------------------------- */
-static bool begin_prompt(ag_engine *e, seat *s)
+static bool begin_prompt(ag_batcher *e, seat *s)
 {
-    const ag_engine_request *r = &s->job->request;
+    const ag_batcher_request *r = &s->job->request;
     if (ag_prefix_cache_coming(&e->prefixes, r->adapter, r->prompt, r->n_prompt) > 0) return false;
     s->slot = ag_prefix_cache_take(&e->prefixes, r->adapter, r->prompt, r->n_prompt, &s->n_reused);
     s->n_done = s->n_reused;
@@ -167,7 +167,7 @@ typedef struct {
 } prompt_batch;
 
 /* Adds the next piece of a prompt where it fits. Pieces of few rows go with their like only. */
-static void add_piece(ag_engine *e, prompt_batch *b, seat *s, int64_t room)
+static void add_piece(ag_batcher *e, prompt_batch *b, seat *s, int64_t room)
 {
     const int64_t n = s->job->request.n_prompt;
     int64_t end = ag_prefix_piece_end(&e->prefixes, n, s->n_done, room - b->T);
@@ -183,7 +183,7 @@ static void add_piece(ag_engine *e, prompt_batch *b, seat *s, int64_t room)
     b->any_last |= end == n;
 }
 
-static void piece_done(ag_engine *e, prompt_batch *b, int64_t i)
+static void piece_done(ag_batcher *e, prompt_batch *b, int64_t i)
 {
     seat *s = b->seats[i];
     const int64_t n = s->job->request.n_prompt;
@@ -195,7 +195,7 @@ static void piece_done(ag_engine *e, prompt_batch *b, int64_t i)
 }
 
 /* Seats in the order in which their requests came. */
-static int64_t seats_in_order(ag_engine *e, seat **out, seat_state from, seat_state to)
+static int64_t seats_in_order(ag_batcher *e, seat **out, seat_state from, seat_state to)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < e->o.n_slots; i++) {
@@ -208,15 +208,15 @@ static int64_t seats_in_order(ag_engine *e, seat **out, seat_state from, seat_st
     return n;
 }
 
-static void fail_batch(ag_engine *e, seat **seats, int64_t n, const ag_err *err)
+static void fail_batch(ag_batcher *e, seat **seats, int64_t n, const ag_err *err)
 {
     for (int64_t i = 0; i < n; i++) end_seat(e, seats[i], AG_END_FAILED, err->text);
 }
 
 /* One call's worth of prompts; false: there was nothing to do. */
-static bool prompt_step(ag_engine *e, bool answers_run)
+static bool prompt_step(ag_batcher *e, bool answers_run)
 {
-    seat *order[AG_ENGINE_MAX_SLOTS];
+    seat *order[AG_BATCHER_MAX_SLOTS];
     const int64_t n = seats_in_order(e, order, SEAT_WAITING, SEAT_PROMPT);
     const int64_t room = answers_run && BUSY_PREFILL_ROWS < e->chunk ? BUSY_PREFILL_ROWS : e->chunk;
     prompt_batch b = {0};
@@ -244,7 +244,7 @@ static int by_adapter(const void *a, const void *b)
     return (*x)->order < (*y)->order ? -1 : 1;
 }
 
-static void answer_call(ag_engine *e, seat **seats, int64_t n)
+static void answer_call(ag_batcher *e, seat **seats, int64_t n)
 {
     ag_decoder_run runs[AG_LINEAR_FEW];
     for (int64_t i = 0; i < n; i++) {
@@ -264,23 +264,23 @@ static void answer_call(ag_engine *e, seat **seats, int64_t n)
         for (int64_t i = 0; i < n; i++) choose(e, seats[i], e->logits + i * e->o.model->d.V);
 }
 
-static bool answer_step(ag_engine *e)
+static bool answer_step(ag_batcher *e)
 {
-    seat *seats[AG_ENGINE_MAX_SLOTS];
+    seat *seats[AG_BATCHER_MAX_SLOTS];
     const int64_t n = seats_in_order(e, seats, SEAT_ANSWER, SEAT_ANSWER);
     qsort(seats, (size_t)n, sizeof *seats, by_adapter);
     for (int64_t at = 0; at < n; at += AG_LINEAR_FEW) answer_call(e, seats + at, n - at < AG_LINEAR_FEW ? n - at : AG_LINEAR_FEW);
     return n > 0;
 }
 
-static int64_t polish_rows(const ag_engine *e)
+static int64_t polish_rows(const ag_batcher *e)
 {
     const int64_t rows = POLISH_ROWS > e->prefixes.granule ? POLISH_ROWS : e->prefixes.granule;
     return rows < e->chunk ? rows : e->chunk;
 }
 
 /* Computes a piece of a finished conversation as its next turn's prompt would, so that the turn finds it. */
-static void polish_step(ag_engine *e)
+static void polish_step(ag_batcher *e)
 {
     int64_t slot, from, to;
     if (!ag_prefix_cache_unpolished(&e->prefixes, polish_rows(e), &slot, &from, &to)) return;
@@ -293,9 +293,9 @@ static void polish_step(ag_engine *e)
 }
 
 /* ---- the thread ---------------------------------------------------------------------------------------------------------------- */
-static ag_engine_job *pop_waiting(ag_engine *e)
+static ag_batcher_job *pop_waiting(ag_batcher *e)
 {
-    ag_engine_job *job = e->first;
+    ag_batcher_job *job = e->first;
     if (!job) return NULL;
     e->first = job->next;
     if (!e->first) e->last = NULL;
@@ -304,10 +304,10 @@ static ag_engine_job *pop_waiting(ag_engine *e)
 }
 
 /* Waiting jobs to free seats. Returns those that were given up meanwhile, linked; with the lock held. */
-static ag_engine_job *admit(ag_engine *e)
+static ag_batcher_job *admit(ag_batcher *e)
 {
-    ag_engine_job *gone = NULL, *kept = NULL, **kept_end = &kept;
-    for (ag_engine_job *job; (job = pop_waiting(e));) {
+    ag_batcher_job *gone = NULL, *kept = NULL, **kept_end = &kept;
+    for (ag_batcher_job *job; (job = pop_waiting(e));) {
         if (e->stopping || atomic_load(&job->cancelled)) {
             job->next = gone;
             gone = job;
@@ -328,7 +328,7 @@ static ag_engine_job *admit(ag_engine *e)
     return gone;
 }
 
-static int64_t n_running(const ag_engine *e)
+static int64_t n_running(const ag_batcher *e)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < e->o.n_slots; i++) n += e->seats[i].state != SEAT_FREE;
@@ -336,7 +336,7 @@ static int64_t n_running(const ag_engine *e)
 }
 
 /* Waits until there is something to do. *idle: nothing but work that nobody waits for. */
-static ag_engine_job *wait_for_work(ag_engine *e, bool *idle, bool *stopping)
+static ag_batcher_job *wait_for_work(ag_batcher *e, bool *idle, bool *stopping)
 {
     pthread_mutex_lock(&e->lock);
     *idle = false;
@@ -359,7 +359,7 @@ static ag_engine_job *wait_for_work(ag_engine *e, bool *idle, bool *stopping)
         }
     }
     *stopping = e->stopping;
-    ag_engine_job *gone = admit(e);
+    ag_batcher_job *gone = admit(e);
     e->stats.n_running = n_running(e);
     pthread_mutex_unlock(&e->lock);
     return gone;
@@ -367,14 +367,14 @@ static ag_engine_job *wait_for_work(ag_engine *e, bool *idle, bool *stopping)
 
 static void *engine_main(void *user)
 {
-    ag_engine *e = user;
+    ag_batcher *e = user;
     pthread_setname_np(pthread_self(), "agoge-engine");
     for (;;) {
         bool idle, stopping;
-        for (ag_engine_job *job = wait_for_work(e, &idle, &stopping), *next; job; job = next) {
+        for (ag_batcher_job *job = wait_for_work(e, &idle, &stopping), *next; job; job = next) {
             next = job->next;
             const bool was_cancelled = atomic_load(&job->cancelled);
-            end_job(e, job, &(ag_engine_result){.end = was_cancelled ? AG_END_CANCELLED : AG_END_STOPPING});
+            end_job(e, job, &(ag_batcher_result){.end = was_cancelled ? AG_END_CANCELLED : AG_END_STOPPING});
         }
         if (idle) {
             polish_step(e);
@@ -389,14 +389,14 @@ static void *engine_main(void *user)
 }
 
 /* ---- outside ---------------------------------------------------------------------------------------------------------------------- */
-static ag_decoder_options decoder_options(const ag_engine_options *o)
+static ag_decoder_options decoder_options(const ag_batcher_options *o)
 {
     return (ag_decoder_options){.model = o->model, .backend = o->backend, .compute = o->compute, .max_run_rank = o->max_rank,
                                 .max_tokens = o->context < AG_PREFILL_ROWS ? o->context : AG_PREFILL_ROWS, .max_targets = AG_LINEAR_FEW,
                                 .max_positions = o->context, .longest_span = o->context};
 }
 
-size_t ag_engine_bytes(const ag_engine_options *o)
+size_t ag_batcher_bytes(const ag_batcher_options *o)
 {
     const ag_decoder_options options = decoder_options(o);
     ag_decoder_bytes bytes;
@@ -404,11 +404,11 @@ size_t ag_engine_bytes(const ag_engine_options *o)
     return bytes.activations + bytes.workspace + ag_kv_cache_bytes(o->model, o->n_slots + o->n_kept, o->context);
 }
 
-ag_status ag_engine_create(ag_engine **out, const ag_engine_options *o, ag_err *err)
+ag_status ag_batcher_create(ag_batcher **out, const ag_batcher_options *o, ag_err *err)
 {
     *out = NULL;
-    AG_ASSERT(o->n_slots >= 1 && o->n_slots <= AG_ENGINE_MAX_SLOTS && o->n_kept >= 0 && o->context >= 2);
-    ag_engine *e = calloc(1, sizeof *e);
+    AG_ASSERT(o->n_slots >= 1 && o->n_slots <= AG_BATCHER_MAX_SLOTS && o->n_kept >= 0 && o->context >= 2);
+    ag_batcher *e = calloc(1, sizeof *e);
     if (!e) ag_out_of_memory(sizeof *e);
     e->o = *o;
     const ag_decoder_options options = decoder_options(o);
@@ -438,11 +438,11 @@ ag_status ag_engine_create(ag_engine **out, const ag_engine_options *o, ag_err *
     e->has_thread = !failed;
     *out = e;
     if (!failed) return AG_OK;
-    ag_engine_free(out);
+    ag_batcher_free(out);
     return ag_fail_errno(err, failed, "the engine's thread cannot be started");
 }
 
-void ag_engine_stop(ag_engine *e)
+void ag_batcher_stop(ag_batcher *e)
 {
     pthread_mutex_lock(&e->lock);
     e->stopping = true;
@@ -452,11 +452,11 @@ void ag_engine_stop(ag_engine *e)
     e->has_thread = false;
 }
 
-void ag_engine_free(ag_engine **engine)
+void ag_batcher_free(ag_batcher **engine)
 {
     if (!engine || !*engine) return;
-    ag_engine *e = *engine;
-    ag_engine_stop(e);
+    ag_batcher *e = *engine;
+    ag_batcher_stop(e);
     ag_prefix_cache_deinit(&e->prefixes);
     ag_kv_cache_free(&e->cache);
     ag_decoder_free(&e->decoder);
@@ -470,9 +470,9 @@ void ag_engine_free(ag_engine **engine)
     *engine = NULL;
 }
 
-static ag_status check_request(const ag_engine *e, const ag_engine_request *r, ag_err *err)
+static ag_status check_request(const ag_batcher *e, const ag_batcher_request *r, ag_err *err)
 {
-    AG_ASSERT(r->on_token && r->on_end && r->adapter >= -1 && r->adapter < e->o.n_adapters && r->n_top <= AG_ENGINE_MAX_TOP);
+    AG_ASSERT(r->on_token && r->on_end && r->adapter >= -1 && r->adapter < e->o.n_adapters && r->n_top <= AG_BATCHER_MAX_TOP);
     AG_TRY(ag_sampling_check(&r->sampling, err));
     if (r->n_prompt < 1) return ag_fail(err, AG_E_DATA, "the prompt has no token; give a text");
     for (int64_t i = 0; i < r->n_prompt; i++)
@@ -486,7 +486,7 @@ static ag_status check_request(const ag_engine *e, const ag_engine_request *r, a
     return AG_OK;
 }
 
-ag_status ag_engine_submit(ag_engine *e, ag_engine_job *const *jobs, int64_t n, ag_err *err)
+ag_status ag_batcher_submit(ag_batcher *e, ag_batcher_job *const *jobs, int64_t n, ag_err *err)
 {
     for (int64_t i = 0; i < n; i++) {
         AG_TRY(check_request(e, &jobs[i]->request, err));
@@ -511,7 +511,7 @@ ag_status ag_engine_submit(ag_engine *e, ag_engine_job *const *jobs, int64_t n, 
     return AG_OK;
 }
 
-void ag_engine_cancel(ag_engine *e, ag_engine_job *job)
+void ag_batcher_cancel(ag_batcher *e, ag_batcher_job *job)
 {
     atomic_store(&job->cancelled, true);
     pthread_mutex_lock(&e->lock);
@@ -519,7 +519,7 @@ void ag_engine_cancel(ag_engine *e, ag_engine_job *job)
     pthread_mutex_unlock(&e->lock);
 }
 
-void ag_engine_read_stats(ag_engine *e, ag_engine_stats *stats)
+void ag_batcher_read_stats(ag_batcher *e, ag_batcher_stats *stats)
 {
     pthread_mutex_lock(&e->lock);
     *stats = e->stats;
