@@ -148,6 +148,9 @@ ag_status ag_inspect_model_metadata(ag_str *json, const char *path, const char *
 static const char *const known_parts[] = {"q_proj",    "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
                                           "down_proj", "linear", "gka",    "kalman", "ssm"};
 enum { N_KNOWN = sizeof known_parts / sizeof *known_parts, N_COMMON = AG_N_PROJ };
+/* What some families have in place of common ones (family.h). */
+static const char *const fused_parts[] = {"qkv_proj", "gate_up_proj", "input_linear", "output_linear"};
+enum { N_FUSED = sizeof fused_parts / sizeof *fused_parts };
 
 typedef struct {
     const char *name; /* "model.layers.0.self_attn.q_proj" */
@@ -164,6 +167,13 @@ static int known_index(const char *path)
     for (int i = 0; i < N_KNOWN; i++)
         if (strcasestr(path, known_parts[i])) return i;
     return N_KNOWN;
+}
+
+static bool is_one_of(const char *leaf, const char *const *names, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(leaf, names[i]) == 0) return true;
+    return false;
 }
 
 static const char *leaf_of(const char *path)
@@ -238,8 +248,8 @@ static void put_targets(ag_json_writer *w, const module *modules, size_t n, ag_a
     ag_jw_int(w, "full_module_matches_count", n_matches);
     ag_jw_array(w, "recommended_common_targets");
     for (size_t i = 0; i < n_leaves; i++)
-        for (int k = 0; k < N_COMMON; k++)
-            if (strcmp(leaves[i].leaf, known_parts[k]) == 0) ag_jw_string(w, NULL, leaves[i].leaf);
+        if (is_one_of(leaves[i].leaf, known_parts, N_COMMON) || is_one_of(leaves[i].leaf, fused_parts, N_FUSED))
+            ag_jw_string(w, NULL, leaves[i].leaf);
     ag_jw_end(w);
     ag_jw_array(w, "custom_architecture_warnings");
     ag_jw_string(
@@ -272,12 +282,13 @@ static ag_status targets_of_gguf(ag_json_writer *w, const char *path, ag_arena *
     ag_status status = ag_description_from_gguf(&d, &g, arena, err);
     ag_gguf_close(&g);
     if (status) return status;
-    module *modules = ag_arena_array(arena, (size_t)d.L * AG_N_PROJ + 1, sizeof *modules);
+    int n_in_layer;
+    const ag_linear_module *in_layer = ag_linear_modules_of(&d, &n_in_layer);
+    module *modules = ag_arena_array(arena, (size_t)(d.L * n_in_layer) + 1, sizeof *modules);
     size_t n = 0;
     for (int64_t l = 0; l < d.L; l++)
-        for (int p = 0; p < AG_N_PROJ; p++)
-            modules[n++].name =
-                ag_arena_printf(arena, "model.layers.%lld.%s", (long long)l, ag_projection_path((ag_projection)p));
+        for (int i = 0; i < n_in_layer; i++)
+            modules[n++].name = ag_arena_printf(arena, "model.layers.%lld.%s", (long long)l, in_layer[i].path);
     modules[n++].name = "lm_head";
     ag_jw_array(w, "architectures");
     ag_jw_string(w, NULL, d.architecture);

@@ -1,6 +1,7 @@
 /* What a config.json or GGUF metadata says about a model, and what is refused by name. */
 #include "model/description_gguf.h"
 
+#include "base/json.h"
 #include "support/golden.h"
 #include "support/scratch_dir.h"
 #include "support/unit_test.h"
@@ -126,6 +127,31 @@ static void families_add_their_scales_biases_and_window(void **state)
     for (int p = 0; p < AG_N_PROJ; p++) assert_true(d.has_bias[p]);
 }
 
+static void layers_differ_as_their_family_says(void **state)
+{
+    (void)state;
+    ag_description d;
+    must(read_with(&d, "{\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"sliding_window\":7,\"max_window_layers\":1," LLAMA_SIZES "}", NULL));
+    assert_true(ag_layer_window(&d, 0) == 0 && ag_layer_window(&d, 1) == 7);
+    must(read_with(&d, "{\"model_type\":\"qwen3\",\"sliding_window\":7,\"max_window_layers\":1," LLAMA_SIZES "}", NULL));
+    assert_true(d.sliding_window == 0 && d.has_qk_norm && d.D == 128);
+    must(read_with(&d, "{\"model_type\":\"smollm3\",\"no_rope_layer_interval\":2," LLAMA_SIZES "}", NULL));
+    assert_true(ag_layer_rotates(&d, 0) && !ag_layer_rotates(&d, 1) && d.tied && d.rope_theta == 2e6);
+    must(read_with(&d, "{\"model_type\":\"smollm3\",\"no_rope_layers\":[0,1]," LLAMA_SIZES "}", NULL));
+    assert_true(!ag_layer_rotates(&d, 0) && ag_layer_rotates(&d, 1));
+    must(read_with(&d, "{" GRANITE_4 ",\"layer_types\":[\"attention\",\"full_attention\"]}", NULL));
+    assert_true(!ag_layer_rotates(&d, 0) && !ag_layer_rotates(&d, 1) && d.F == 72); /* position_embedding_type must say rope */
+    must(read_with(&d, "{\"model_type\":\"gemma2\",\"query_pre_attn_scalar\":64," LLAMA_SIZES "}", NULL));
+    assert_true(ag_layer_window(&d, 0) == 4096 && ag_layer_window(&d, 1) == 0 && d.attention_scale == 0.125f && d.D == 256);
+    assert_true(d.attention_softcap == 50 && d.logit_softcap == 30 && d.gate == AG_GATE_GELU_TANH && d.has_post_norms && !d.has_qk_norm);
+    must(read_with(&d, "{\"model_type\":\"gemma2\",\"attn_logit_softcapping\":null," LLAMA_SIZES "}", NULL));
+    assert_true(d.attention_softcap == 0 && d.logit_softcap == 30);
+    must(read_with(&d, "{\"model_type\":\"gemma3_text\",\"sliding_window_pattern\":2,\"rope_theta\":5e5,\"rope_local_base_freq\":77," LLAMA_SIZES "}", NULL));
+    assert_true(ag_layer_is_local(&d, 0) && !ag_layer_is_local(&d, 1) && d.rope_local_theta == 77 && d.rope_theta == 5e5);
+    must(read_with(&d, "{\"model_type\":\"minicpm\",\"scale_emb\":12,\"scale_depth\":1.4,\"dim_model_base\":16," LLAMA_SIZES "}", NULL));
+    assert_true(d.embedding_scale == 12 && d.residual_scale == (float)(1.4 / sqrt(2)) && d.logit_scale == (float)(16.0 / 48) && d.tied);
+}
+
 static void what_cannot_be_described_is_refused_by_name(void **state)
 {
     (void)state;
@@ -239,6 +265,31 @@ static void rope_frequencies_equal_transformers(void **state)
     golden_close(&g);
 }
 
+static void scalings_equal_transformers_for_every_length(void **state)
+{
+    (void)state;
+    json_t *rows;
+    must(ag_json_load(&rows, AGOGE_TESTS_DIR "/golden/description/rope_scalings.json", 1 << 20, &err));
+    assert_true(json_array_size(rows) > 20);
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i), *want = json_object_get(row, "freq");
+        char *config = json_dumps(json_object_get(row, "config"), 0);
+        double freq[128], mscale;
+        ag_description d;
+        must(read_with(&d, config, NULL));
+        assert_int_equal(d.D / 2, json_array_size(want));
+        ag_description_rope(freq, &mscale, &d, json_integer_value(json_object_get(row, "length")));
+        if (fabs(mscale - json_real_value(json_object_get(row, "attention_factor"))) > 1e-12)
+            fail_msg("row %zu: the factor is %.9g: %s", i, mscale, config);
+        for (size_t j = 0; j < json_array_size(want); j++) { /* theirs are computed in f32 */
+            const double f = json_number_value(json_array_get(want, j));
+            if (!(fabs(freq[j] - f) <= 2e-6 * f)) fail_msg("row %zu: freq[%zu] is %.9g, expected %.9g: %s", i, j, freq[j], f, config);
+        }
+        free(config);
+    }
+    ag_json_free(&rows);
+}
+
 /* ---- GGUF ------------------------------------------------------------------------------------------------------------- */
 static ag_status read_gguf(ag_description *d, const char *file)
 {
@@ -283,6 +334,38 @@ static void gguf_metadata_say_what_the_config_says(void **state)
         ag_description_rope(h, &mscale, &b, 0);
         for (int i = 0; i < a.D / 2; i++) assert_true(fabs(f[i] - h[i]) <= 4e-7 * h[i]); /* factors are stored in f32 */
         assert_int_equal(m == 0 ? AG_ROPE_FACTORS : b.rope_kind, a.rope_kind);
+    }
+}
+
+/* model_type and architecture: Granite 4's dense form becomes a Granite. */
+static void gguf_metadata_of_further_families_say_what_the_config_says(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"qwen3", "smollm3", "phi3", "granite4", "minicpm", "gemma3"};
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        ag_description a, b;
+        char file[64];
+        snprintf(file, sizeof file, "../families/%s.gguf", models[m]);
+        must(read_gguf(&a, file));
+        snprintf(file, sizeof file, "../families/%s", models[m]);
+        read_golden_config(&b, file);
+        assert_string_equal(strcmp(models[m], "granite4") == 0 ? "granite" : b.model_type, a.model_type);
+        assert_true(a.C == b.C && a.L == b.L && a.H == b.H && a.G == b.G && a.D == b.D && a.F == b.F && a.V == b.V && a.tied == b.tied);
+        assert_true(fabsf(a.attention_scale - b.attention_scale) < 1e-7f && a.residual_scale == b.residual_scale &&
+                    a.embedding_scale == b.embedding_scale && fabsf(a.logit_scale - b.logit_scale) < 1e-7f);
+        assert_true(a.has_qk_norm == b.has_qk_norm && a.has_post_norms == b.has_post_norms && a.gate == b.gate);
+        assert_true(a.attention_softcap == b.attention_softcap && a.logit_softcap == b.logit_softcap);
+        assert_true(a.sliding_window == b.sliding_window && a.rope_local_theta == b.rope_local_theta);
+        for (int64_t l = 0; l < a.L; l++)
+            assert_true(ag_layer_window(&a, l) == ag_layer_window(&b, l) && ag_layer_rotates(&a, l) == ag_layer_rotates(&b, l) &&
+                        ag_layer_is_local(&a, l) == ag_layer_is_local(&b, l));
+        for (int64_t length = 0; length <= 64; length += 64) {
+            double f[8], h[8], at, bt;
+            ag_description_rope(f, &at, &a, length);
+            ag_description_rope(h, &bt, &b, length);
+            assert_true(fabs(at - bt) < 1e-7);
+            for (int i = 0; i < a.D / 2; i++) assert_true(fabs(f[i] - h[i]) <= 4e-7 * h[i]);
+        }
     }
 }
 
@@ -349,9 +432,12 @@ int main(void)
         cmocka_unit_test(parameters_are_counted_from_the_shapes),
         cmocka_unit_test(generation_configs_eos_comes_first_and_configs_is_added),
         cmocka_unit_test(families_add_their_scales_biases_and_window),
+        cmocka_unit_test(layers_differ_as_their_family_says),
         cmocka_unit_test(what_cannot_be_described_is_refused_by_name),
         cmocka_unit_test(values_that_are_missing_or_make_no_sense_are_named),
         cmocka_unit_test(rope_frequencies_equal_transformers),
+        cmocka_unit_test(scalings_equal_transformers_for_every_length),
+        cmocka_unit_test(gguf_metadata_of_further_families_say_what_the_config_says),
         cmocka_unit_test(gguf_metadata_say_what_the_config_says),
         cmocka_unit_test(gguf_models_of_another_kind_are_refused),
     };

@@ -69,6 +69,19 @@ static void lora_targets_are_counted_in_the_models_order(void **state)
     check_targets(GOLDEN "gguf/qwen2", "{\n  \"model_id\": \"m\",\n  \"architectures\": [\n    \"Qwen2ForCausalLM\"\n  ],\n"
                                        "  \"candidate_leaf_names\": {\n" SEVEN("1") ",\n" LEAF("lm_head", "1")
                                        "\n  },\n  \"full_module_matches_count\": 8,\n" RECOMMENDED);
+    /* Fused projections, from a folder and from a GGUF file. */
+    static const char phi3[] = "{\n  \"model_id\": \"m\",\n  \"architectures\": [\n    \"Phi3ForCausalLM\"\n  ],\n  \"candidate_leaf_names\": {\n";
+    check_targets(GOLDEN "families/phi3", phi3);
+    check_targets(GOLDEN "families/phi3.gguf", phi3);
+    for (int i = 0; i < 2; i++) {
+        ag_str s = {0};
+        must(ag_inspect_lora_targets(&s, i ? GOLDEN "families/phi3.gguf" : GOLDEN "families/phi3", "m", &err));
+        assert_non_null(strstr(s.text, LEAF("qkv_proj", "2")));
+        assert_non_null(strstr(s.text, LEAF("gate_up_proj", "2")));
+        assert_non_null(strstr(s.text, "\"qkv_proj\",\n"));
+        assert_null(strstr(s.text, "\"q_proj\""));
+        ag_str_free(&s);
+    }
 }
 
 int main(void)
