@@ -2,12 +2,14 @@
 #define _GNU_SOURCE
 #include "cli/commands.h"
 #include "cli/hub_access.h"
+#include "cli/run_facts.h"
 #include "cli/runtime.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "train/profile_request.h"
 #include "train/provenance.h"
 #include "train/run.h"
 
@@ -29,7 +31,7 @@ static const cli_option table[] = {
     CLI_STRING("config", options, config, "YAML", "what to train on what, and how (docs/configuration.md)", CLI_REQUIRED),
     CLI_REPEATED("set", options, sets, "KEY=VALUE", "override one key of the file"),
     CLI_STRING("run-id", options, run_id, "ID", "correlation id of the run's telemetry", 0),
-    CLI_STRING("profile-window", options, profile_window, "PHASE:A-B", "profile the steps A to B", 0),
+    CLI_STRING("profile-window", options, profile_window, "PHASE:A-B", "profile the steps A to B (docs/run-telemetry.md)", 0),
     CLI_COMPUTE(options, compute),
     CLI_FORMAT(options, format),
     CLI_END,
@@ -115,36 +117,85 @@ static void print_result(const options *o, const ag_run_result *r)
     ag_str_free(&out);
 }
 
+/* ---- what the command line and the environment change in the file ----------------------------------------------------------------- */
+typedef struct {
+    const char *items[CLI_LIST_MAX + 16];
+    size_t n;
+    ag_arena arena;
+} overrides;
+
+/* What --set says of a key goes before the other ways to say it. */
+static void add_override(overrides *all, const options *o, const char *key, const char *value)
+{
+    const size_t n = strlen(key);
+    for (int i = 0; i < o->sets.n; i++)
+        if (strncmp(o->sets.items[i], key, n) == 0 && o->sets.items[i][n] == '=') return;
+    all->items[all->n++] = ag_arena_printf(&all->arena, "%s=%s", key, value);
+}
+
+static const char *from_environment(const char *name)
+{
+    const char *value = getenv(name);
+    return value && value[strspn(value, " \t\n\r")] ? value : NULL;
+}
+
+/* Command line before environment before file. A window on the command line brings its own backend, and the environment's is not read. */
+static ag_status add_window(overrides *all, const options *o, ag_err *err)
+{
+    static const char option[] = "--profile-window", variable[] = "AGOGE_PROFILE_WINDOW";
+    const bool is_asked = o->profile_window && o->profile_window[strspn(o->profile_window, " \t\n\r")];
+    const char *text = is_asked ? o->profile_window : from_environment(variable);
+    const char *backend = is_asked ? NULL : from_environment("AGOGE_PROFILE_BACKEND");
+    if (text) {
+        ag_profile_request r;
+        AG_TRY(ag_profile_request_parse(&r, text, is_asked ? option : variable, err));
+        add_override(all, o, "telemetry.profile_window.enabled", r.enabled ? "true" : "false");
+        add_override(all, o, "telemetry.profile_window.start_step", ag_arena_printf(&all->arena, "%lld", (long long)r.start_step));
+        add_override(all, o, "telemetry.profile_window.end_step", ag_arena_printf(&all->arena, "%lld", (long long)r.end_step));
+        if (!backend) backend = r.backend;
+    }
+    if (backend) add_override(all, o, "telemetry.profile_window.backend", ag_arena_printf(&all->arena, "\"%s\"", backend));
+    return AG_OK;
+}
+
+static ag_status gather_overrides(overrides *all, const options *o, bool quantize, ag_err *err)
+{
+    const bool has_id = o->run_id && o->run_id[strspn(o->run_id, " \t\n\r")];
+    const char *id = has_id ? o->run_id : from_environment("AGOGE_RUN_ID");
+    if (id) add_override(all, o, "telemetry.run_id", id);
+    AG_TRY(add_window(all, o, err));
+    for (int i = 0; i < o->sets.n; i++) all->items[all->n++] = o->sets.items[i];
+    if (!quantize) all->items[all->n++] = "load_in_4bit=false";
+    return AG_OK;
+}
+
+static ag_status open_config(ag_train_config **config, const options *o, bool quantize, ag_err *err)
+{
+    overrides all = {0};
+    ag_status status = gather_overrides(&all, o, quantize, err);
+    if (!status) status = ag_train_config_load(config, o->config, all.items, all.n, err);
+    ag_arena_free(&all.arena);
+    return status;
+}
+
 static ag_status train(const options *o, bool quantize, ag_run_result *result, ag_err *err)
 {
     ag_backend backend;
-    ag_train_config *config;
+    ag_train_config *config = NULL;
     ag_train_job *job = NULL;
     ag_train_provenance provenance;
+    ag_run_record record;
+    ag_arena arena = {0};
     view v = {0};
     const ag_run_events events = {.user = &v, .on_begin = on_begin, .on_step = on_step, .on_eval = on_eval};
-    if (o->profile_window)
-        return ag_fail(err, AG_E_UNSUPPORTED, "--profile-window is not there in this version; leave it out");
     AG_TRY(cli_backend(&backend, &o->compute, err));
-    const char *sets[CLI_LIST_MAX + 2];
-    ag_str run_id = {0};
-    int n_sets = 0;
-    for (; n_sets < o->sets.n; n_sets++) sets[n_sets] = o->sets.items[n_sets];
-    if (!quantize) sets[n_sets++] = "load_in_4bit=false";
-    const char *id = o->run_id ? o->run_id : getenv("AGOGE_RUN_ID");
-    if (id && *id) {
-        ag_str_printf(&run_id, "telemetry.run_id=%s", id);
-        sets[n_sets++] = run_id.text;
-    }
-    ag_status status = ag_train_config_load(&config, o->config, sets, (size_t)n_sets, err);
-    ag_str_free(&run_id);
-    AG_TRY(status);
-    ag_arena arena = {0};
-    status = cli_find_model(&config->model_path, config->model_id, config->revision, &arena, err);
+    AG_TRY(open_config(&config, o, quantize, err));
+    ag_status status = cli_find_model(&config->model_path, config->model_id, config->revision, &arena, err);
+    cli_run_facts(&record, &arena);
     if (!status) status = ag_train_provenance_derive(&provenance, config, backend.n_threads, err);
     if (!status)
-        status = ag_train_job_open(&job, config, &backend,
-                                   &(ag_train_job_options){.provenance = provenance.is_sealed ? &provenance.provenance : NULL}, err);
+        status = ag_train_job_open(&job, config, &backend, &(ag_train_job_options){
+            .record = &record, .provenance = provenance.is_sealed ? &provenance.provenance : NULL}, err);
     if (!status) {
         catch_signals();
         status = ag_run(job, &events, &stop_signal, result, err);

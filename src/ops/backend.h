@@ -42,6 +42,7 @@ typedef struct ag_backend {
         void *data;
         size_t bytes;
     } scratch;
+    struct ag_profile *profile; /* what calls cost goes there (ops/profile.h); NULL: nobody asks */
 #define X(op) ag_##op##_slots op;
     AG_OPS(X)
 #undef X

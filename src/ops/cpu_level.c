@@ -70,6 +70,11 @@ bool ag_cpu_has_level(ag_cpu_level level)
     }
 }
 
+const char *ag_cpu_numerics_name(ag_cpu_level level)
+{
+    return level == AG_CPU_AVX512 && ag_cpu_has_avx512_bf16() ? "avx512+bf16" : ag_cpu_level_name(level);
+}
+
 const char *ag_cpu_name(void)
 {
     static char name[49];

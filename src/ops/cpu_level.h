@@ -28,6 +28,8 @@ AG_MUST_USE ag_status ag_cpu_level_parse(ag_cpu_level *out, const char *name, ag
 bool ag_cpu_has_level(ag_cpu_level level);
 ag_cpu_level ag_cpu_best_level(void);
 bool ag_cpu_has_avx512_bf16(void);
+/* What results depend on, to the bit: the level's name, and for avx512 whether bf16 products are native ("avx512+bf16"). */
+const char *ag_cpu_numerics_name(ag_cpu_level level);
 const char *ag_cpu_name(void); /* the processor's own name, "unknown" where it tells none */
 
 #endif

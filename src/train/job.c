@@ -141,6 +141,7 @@ ag_status ag_train_job_open(ag_train_job **out, const ag_train_config *config, c
     job->config = config;
     job->backend = backend;
     job->provenance = options->provenance;
+    job->record = options->record;
     ag_status status = open_job(job, options, err);
     if (status)
         ag_train_job_close(&job);

@@ -15,6 +15,7 @@
 #include "data/model_text.h"
 #include "model/decoder.h"
 #include "seal/artifact_index.h"
+#include "train/run_record.h"
 #include "train/schedule.h"
 #include "train/train_config.h"
 
@@ -31,6 +32,7 @@ typedef struct {
     const ag_train_config *config; /* the caller's; outlives the job */
     const ag_backend *backend;     /* likewise */
     const ag_provenance *provenance; /* NULL: the dataset is not frozen */
+    const ag_run_record *record;   /* likewise; may be NULL */
     ag_model_text *text;
     ag_chat chat;                  /* render is NULL where the model has no template */
     ag_model *model;
@@ -44,6 +46,7 @@ typedef struct {
 typedef struct {
     bool only_plan; /* do not quantize: sizes are wanted, not weights */
     const ag_provenance *provenance; /* of a frozen dataset (train/provenance.h), NULL: none; outlives the job */
+    const ag_run_record *record; /* outlives the job; NULL: nothing is known of the program */
 } ag_train_job_options;
 
 /* Order: dataset rows are looked at before the model is opened, so that a wrong row is told at once. What was cut or dropped goes to

@@ -4,6 +4,8 @@
 #define AG_MANIFEST_H
 
 #include "train/job.h"
+#include "train/markers.h"
+#include "train/profile_window.h"
 
 typedef struct {
     const ag_train_job *job;
@@ -11,6 +13,8 @@ typedef struct {
     const char *run_dir;       /* absolute */
     int64_t n_steps;
     double loss;
+    const ag_markers *markers;       /* may be NULL */
+    const ag_profile_window *window; /* likewise */
 } ag_manifest_args;
 
 /* Adapter, tokenizer, index, manifest, in this order: what vouches for other files comes after them. */

@@ -8,18 +8,22 @@
 #include "train/manifest.h"
 #include "train/markers.h"
 #include "train/metrics.h"
+#include "train/profile_window.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct {
-    const ag_train_job *job;
+    ag_train_job view;       /* the caller's job with a backend that can be profiled; nothing in it is freed */
+    ag_backend backend;
+    const ag_train_job *job; /* &view */
     ag_engine engine;
     const ag_run_events *events;
     const volatile sig_atomic_t *stop;
     ag_metrics *metrics;
     ag_markers *markers;
+    ag_profile_window *window;
     ag_lock lock;
     char *run_dir;
     ag_arena arena;
@@ -28,10 +32,33 @@ typedef struct {
     int64_t n_tokens, n_examples;
 } run;
 
-static void mark(run *r, const char *event, const char *phase, const double *loss)
+/* Of the last step that was done; window_id NULL where the marker belongs to no window. */
+static ag_marker marker_now(const run *r, const char *event, const char *phase, const char *window_id)
 {
-    ag_markers_write(r->markers, &(ag_marker){.event = event, .phase = phase, .step = r->engine.progress.step, .n_tokens = r->n_tokens,
-                                              .n_examples = r->n_examples, .has_loss = loss != NULL, .loss = loss ? *loss : 0});
+    return (ag_marker){.event = event, .phase = phase, .step = r->engine.progress.step, .n_tokens = r->n_tokens, .n_examples = r->n_examples,
+                       .window_id = window_id};
+}
+
+static void mark(const run *r, const char *event, const char *phase)
+{
+    const ag_marker marker = marker_now(r, event, phase, NULL);
+    ag_markers_write(r->markers, &marker);
+}
+
+static void mark_loss(const run *r, const char *event, const char *phase, const char *window_id, double loss, double tok_s)
+{
+    ag_marker marker = marker_now(r, event, phase, window_id);
+    marker.has_loss = true;
+    marker.loss = loss;
+    marker.tok_s = tok_s;
+    ag_markers_write(r->markers, &marker);
+}
+
+static void mark_window(run *r, const char *event, int64_t step)
+{
+    ag_marker marker = marker_now(r, event, "train", ag_profile_window_id_of(r->window));
+    marker.step = step;
+    ag_markers_write(r->markers, &marker);
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------------------ */
@@ -42,7 +69,7 @@ static ag_status evaluate_now(run *r, ag_err *err)
     int64_t n;
     AG_TRY(ag_engine_evaluate(&r->engine, &loss, &n, err));
     r->result->eval_loss = loss;
-    mark(r, "eval_log", "eval", &loss);
+    mark_loss(r, "eval_log", "eval", NULL, loss, 0);
     AG_TRY(ag_metrics_eval(r->metrics, step, loss, n, err));
     if (r->events->on_eval) r->events->on_eval(r->events->user, step, loss, n);
     return AG_OK;
@@ -51,8 +78,15 @@ static ag_status evaluate_now(run *r, ag_err *err)
 static ag_status take_step(run *r, ag_err *err)
 {
     ag_engine_taken taken;
-    mark(r, "step_begin", "train", NULL);
+    const int64_t step = r->engine.progress.step + 1;
+    const char *window_id = ag_profile_window_ref(r->window, step);
+    if (ag_profile_window_starts(r->window, step)) mark_window(r, "profile_window_start", step);
+    ag_marker begins = marker_now(r, "step_begin", "train", window_id);
+    begins.step = step;
+    ag_markers_write(r->markers, &begins);
+    ag_profile_window_step_begin(r->window, step);
     AG_TRY(ag_engine_step(&r->engine, &taken, err));
+    ag_profile_window_step_end(r->window, step, taken.ns);
     const ag_step_result *done = &taken.done;
     if (done->is_skipped)
         ag_log(AG_LOG_WARN, "step %lld has no target in any of its rows and changed nothing", (long long)taken.step);
@@ -65,8 +99,13 @@ static ag_status take_step(run *r, ag_err *err)
     const double tok_s = (double)done->n_tokens * 1e9 / (double)taken.ns;
     AG_TRY(ag_metrics_step(r->metrics, &(ag_step_metrics){
         .step = taken.step, .loss = done->loss, .lr = taken.lr, .grad_norm = done->grad_norm, .n_tokens = done->n_tokens,
-        .n_targets = done->n_targets, .tok_s = tok_s, .ms = (double)taken.ns * 1e-6}, err));
-    mark(r, "step_end", "train", &done->loss);
+        .n_targets = done->n_targets, .tok_s = tok_s, .ms = (double)taken.ns * 1e-6,
+        .cpu = ag_cpu_numerics_name(r->backend.level)}, err));
+    mark_loss(r, "step_end", "train", window_id, done->loss, tok_s);
+    if (ag_profile_window_ends(r->window, step)) {
+        mark_window(r, "profile_window_end", step);
+        ag_profile_window_publish(r->window, r->markers);
+    }
     if (r->events->on_step)
         r->events->on_step(r->events->user, &(ag_run_step){
             .step = taken.step, .n_steps = r->engine.n_steps, .loss = done->loss, .grad_norm = done->grad_norm, .lr = taken.lr,
@@ -77,7 +116,7 @@ static ag_status take_step(run *r, ag_err *err)
 static ag_status save_checkpoint(run *r, ag_err *err)
 {
     AG_TRY(ag_checkpoint_save(&r->engine.state, r->engine.progress, r->run_dir, err));
-    mark(r, "checkpoint_complete", "checkpoint", NULL);
+    mark(r, "checkpoint_complete", "checkpoint");
     if (r->events->on_checkpoint)
         r->events->on_checkpoint(r->events->user, r->engine.progress.step,
                                  ag_arena_printf(&r->arena, "%s/checkpoint-%lld", r->run_dir, (long long)r->engine.progress.step));
@@ -99,7 +138,7 @@ static ag_status steps(run *r, ag_err *err)
 {
     const ag_train_config *c = r->job->config;
     const int64_t n_steps = r->engine.n_steps;
-    mark(r, "train_start", "train", NULL);
+    mark(r, "train_start", "train");
     while (r->engine.progress.step < n_steps) {
         AG_TRY(take_step(r, err));
         const int64_t step = r->engine.progress.step;
@@ -108,7 +147,7 @@ static ag_status steps(run *r, ag_err *err)
         if (signal) return stopped(r, signal, err);
         if (step == n_steps || (c->save_steps > 0 && step % c->save_steps == 0)) AG_TRY(save_checkpoint(r, err));
     }
-    mark(r, "train_end", "train", NULL);
+    mark(r, "train_end", "train");
     return AG_OK;
 }
 
@@ -124,6 +163,22 @@ static void warn_about_disk(const run *r)
         ag_log(AG_LOG_WARN, "%.1f GiB are free under %s (disk_free_warning_gb: %g)", gib, r->run_dir, c->disk_free_warning_gb);
     if (gib < c->checkpoint_disk_buffer_gb)
         ag_log(AG_LOG_WARN, "%.1f GiB are left for checkpoints (checkpoint_disk_buffer_gb: %g)", gib, c->checkpoint_disk_buffer_gb);
+}
+
+/* What makes runs fail for want of memory; never fatal. */
+static void warn_about_risks(const run *r)
+{
+    const ag_train_config *c = r->job->config;
+    const double gib = (double)ag_memory_available() / (1 << 30);
+    enum { LONG_ROWS = 2048 };
+    static const double SMALL_MEMORY_GIB = 16.5;
+    if (!c->load_in_4bit && gib <= SMALL_MEMORY_GIB)
+        ag_log(AG_LOG_WARN, "load_in_4bit is false with %.1f GiB of memory: `agoge plan` tells whether the weights fit", gib);
+    if (c->batch_size > 1)
+        ag_log(AG_LOG_WARN, "batch_size %lld takes as many times the memory for activations; gradient_accumulation_steps gives the same step without",
+               (long long)c->batch_size);
+    if (c->max_seq_length > LONG_ROWS)
+        ag_log(AG_LOG_WARN, "max_seq_length %lld is over %d: activations grow with the longest row", (long long)c->max_seq_length, LONG_ROWS);
 }
 
 static ag_status start_anew(run *r, ag_err *err)
@@ -144,7 +199,11 @@ static ag_status begin(run *r, ag_err *err)
     const ag_train_config *c = r->job->config;
     AG_TRY(ag_path_output_dir(&r->run_dir, c->run_dir, &r->arena, err));
     AG_TRY(ag_lock_take(&r->lock, ag_path_dir(&r->arena, r->run_dir), ag_arena_printf(&r->arena, ".%s.lock", c->run_name), err));
+    warn_about_risks(r);
     warn_about_disk(r);
+    r->markers = ag_markers_open(r->job);
+    r->window = ag_profile_window_open(r->job, r->markers);
+    r->backend.profile = ag_profile_window_ops(r->window);
     AG_TRY(ag_engine_open(&r->engine, r->job, err));
     const char *resume;
     AG_TRY(ag_checkpoint_choose(&resume, c, r->run_dir, &r->arena, err));
@@ -153,7 +212,6 @@ static ag_status begin(run *r, ag_err *err)
     else
         AG_TRY(start_anew(r, err));
     AG_TRY(ag_metrics_open(&r->metrics, c->logging_dir, r->engine.progress.step, err));
-    r->markers = ag_markers_open(r->job);
     if (c->completion_only_loss)
         AG_TRY(ag_examples_write_evidence(r->job->train.examples, c->max_seq_length,
                                           ag_path_join(&r->arena, r->run_dir, "completion_preprocessing.json"), err));
@@ -163,14 +221,16 @@ static ag_status begin(run *r, ag_err *err)
 
 static ag_status finish(run *r, ag_err *err)
 {
-    AG_TRY(ag_manifest_write_final(&(ag_manifest_args){.job = r->job, .adapter = &r->engine.adapter, .run_dir = r->run_dir,
-                                                       .n_steps = r->engine.progress.step, .loss = r->result->loss}, err));
-    return AG_OK;
+    ag_profile_window_publish(r->window, r->markers);
+    return ag_manifest_write_final(&(ag_manifest_args){
+        .job = r->job, .adapter = &r->engine.adapter, .run_dir = r->run_dir, .n_steps = r->engine.progress.step, .loss = r->result->loss,
+        .markers = r->markers, .window = r->window}, err);
 }
 
 static void end(run *r)
 {
     ag_metrics_close(&r->metrics);
+    ag_profile_window_close(&r->window);
     ag_markers_close(&r->markers);
     ag_engine_close(&r->engine);
     ag_lock_release(&r->lock);
@@ -181,11 +241,19 @@ ag_status ag_run(const ag_train_job *job, const ag_run_events *events, const vol
                  ag_err *err)
 {
     *result = (ag_run_result){.run_dir = job->config->run_dir, .eval_loss = NAN};
-    run r = {.job = job, .events = events, .stop = stop, .result = result, .lock = {.fd = -1}};
+    run r = {.view = *job, .backend = *job->backend, .events = events, .stop = stop, .result = result, .lock = {.fd = -1}};
+    r.job = &r.view;
+    r.view.backend = r.view.decoder.backend = &r.backend;
     ag_status status = begin(&r, err);
     if (!status) status = steps(&r, err);
     if (!status) status = finish(&r, err);
-    if (status) mark(&r, "run_failed", "failed", NULL);
+    if (status) {
+        if (ag_profile_window_is_open(r.window)) {
+            mark_window(&r, "profile_window_end", r.engine.progress.step);
+            ag_profile_window_publish(r.window, r.markers);
+        }
+        mark(&r, "run_failed", "failed");
+    }
     result->n_steps = r.engine.progress.step;
     result->tok_s = r.train_ns > 0 ? (double)r.n_tokens * 1e9 / (double)r.train_ns : 0;
     end(&r);

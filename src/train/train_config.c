@@ -40,11 +40,6 @@ static ag_status check_support(const ag_train_config *c, const char *name, ag_er
     if (!c->save_safetensors)
         return ag_fail(err, AG_E_UNSUPPORTED,
                        "%s: 'save_safetensors' is false, but agoge writes no pickled weights; set it to true", name);
-    if (c->telemetry.profile_window.enabled)
-        return ag_fail(err, AG_E_UNSUPPORTED,
-                       "%s: 'telemetry.profile_window.enabled' is not supported by this version of agoge; "
-                       "set it to false",
-                       name);
     return AG_OK;
 }
 

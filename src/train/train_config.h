@@ -91,7 +91,7 @@ typedef struct ag_train_config {
         const char *run_id; /* may be NULL */
         bool emit_markers;
         struct {
-            bool enabled; /* always false in this version: true is refused */
+            bool enabled;
             ag_profile_phase phase;
             int64_t start_step, end_step;
             const char *backend;

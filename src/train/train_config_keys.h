@@ -98,7 +98,7 @@
          "SIGINT or SIGTERM: finish the step, write a checkpoint, exit 130 or 143. A second one ends at once.")               \
     TEXT(TELEMETRY, telemetry.run_id, NULL, true, "Correlation id; null: `run_name`.")                                        \
     FLAG(TELEMETRY, telemetry.emit_markers, true, "Write the marker stream of the run.")                                      \
-    FLAG(PROFILE, telemetry.profile_window.enabled, false, "Profile a window of steps. Only `false` in this version.")        \
+    FLAG(PROFILE, telemetry.profile_window.enabled, false, "Profile a window of steps (docs/run-telemetry.md).")        \
     CHOICE(PROFILE, telemetry.profile_window.phase, AG_PROFILE_PHASE_TRAIN, "train", "Phase of the window.")                  \
     INT(PROFILE, telemetry.profile_window.start_step, 1, 1, 1000000000, "First step of the window.")                          \
     INT(PROFILE, telemetry.profile_window.end_step, 2, 1, 1000000000, "Last step of the window; not before the first.")       \

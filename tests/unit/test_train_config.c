@@ -245,8 +245,6 @@ static void what_is_not_supported_is_refused_by_name(void **state)
            "c.yaml: 'trust_remote_code' is true, but agoge runs no code that comes with a model; set it to false");
     refuse(NEEDED "save_safetensors: false\n",
            "c.yaml: 'save_safetensors' is false, but agoge writes no pickled weights; set it to true");
-    refuse(NEEDED "telemetry:\n  profile_window: {enabled: true}\n",
-           "c.yaml: 'telemetry.profile_window.enabled' is not supported by this version of agoge; set it to false");
 }
 
 static void keys_that_contradict_each_other_are_refused(void **state)

@@ -1,6 +1,7 @@
 #include "ops/adamw/adamw.h"
 
 #include "ops/backend.h"
+#include "ops/profile.h"
 #include "ops/simd_levels.h"
 
 #include <math.h>
@@ -38,6 +39,7 @@ ag_status ag_adamw(const ag_backend *be, const ag_adamw_args *a, ag_err *err)
     if (!(a->beta1 >= 0 && a->beta1 < 1 && a->beta2 >= 0 && a->beta2 < 1))
         return ag_fail(err, AG_E_CONFIG, "adamw: beta1 is %g and beta2 is %g; both must be at least 0 and below 1", a->beta1,
                        a->beta2);
+    AG_PROFILE(be, AG_PROFILE_ADAMW, 14.0 * (double)a->p.dim[0], 28.0 * (double)a->p.dim[0]);
     const ag_adamw_coefficients c = {
         .decay = 1 - a->lr * a->weight_decay, .beta2 = a->beta2, .one_minus_beta1 = 1 - a->beta1,
         .one_minus_beta2 = 1 - a->beta2, .root_correction2 = sqrt(1 - pow(a->beta2, (double)a->step)), .eps = a->eps,
@@ -59,6 +61,7 @@ ag_status ag_sum_squares(const ag_backend *be, double *out, ag_tensor x, ag_err 
     const int64_t n = x.dim[0], share = (n + MOST_PARTIAL_SUMS - 1) / MOST_PARTIAL_SUMS;
     const int64_t block = share > ELEMENTS_PER_BLOCK ? share : ELEMENTS_PER_BLOCK, n_blocks = (n + block - 1) / block;
     double partial[MOST_PARTIAL_SUMS];
+    AG_PROFILE(be, AG_PROFILE_SUM_SQUARES, 2.0 * (double)n, 4.0 * (double)n);
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
     for (int64_t b = 0; b < n_blocks; b++)
         partial[b] = be->adamw.sum_squares((const float *)x.data + b * block, min64(block, n - b * block));

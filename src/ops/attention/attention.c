@@ -2,6 +2,7 @@
 #include "ops/attention/attention.h"
 
 #include "ops/backend.h"
+#include "ops/profile.h"
 #include "ops/simd_levels.h"
 
 #include <math.h>
@@ -255,6 +256,23 @@ static void forward_join(const call *c, const ag_attention_fwd_args *a, int64_t 
     if (a->lse.data) ((float *)a->lse.data)[s->q0 * c->H + i] = max + logf(sum);
 }
 
+/* Pairs of query and key that see each other. */
+static double pairs_of(const ag_attention_span *spans, int64_t n_spans, int64_t window)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n_spans; i++) {
+        const double n_q = (double)spans[i].n_q, n_kv = (double)spans[i].n_kv, w = (double)window;
+        double pairs = n_q * n_kv - n_q * (n_q - 1) / 2; /* query i sees n_kv - n_q + 1 + i keys */
+        const double first = n_kv - n_q + 1;
+        if (window > 0 && n_kv > w) { /* those of the last queries, or of all, that see more than the window */
+            const double over = first > w ? n_q : n_kv - w, smallest = first > w ? first - w : 1;
+            pairs -= over * smallest + over * (over - 1) / 2;
+        }
+        sum += pairs;
+    }
+    return sum;
+}
+
 ag_status ag_attention_fwd(const ag_backend *be, const ag_attention_fwd_args *a, ag_err *err)
 {
     const int64_t T = a->q.dim[0], H = a->q.dim[1], D = a->q.dim[2];
@@ -263,6 +281,8 @@ ag_status ag_attention_fwd(const ag_backend *be, const ag_attention_fwd_args *a,
     if (!ag_tensor_is_cube(a->o, T, H, D)) return ag_fail(err, AG_E_SHAPE, "attention: o must have the shape of q");
     if (a->lse.data && !ag_tensor_is(a->lse, AG_F32, 2, T, H)) return ag_fail(err, AG_E_SHAPE, "attention: lse must be [T,H] f32");
     AG_TRY(check_spans(a->spans, a->n_spans, T, a->k.dim[0], false, &longest, err));
+    AG_PROFILE(be, AG_PROFILE_ATTENTION_FWD, 4.0 * (double)(H * D) * pairs_of(a->spans, a->n_spans, a->window),
+               8.0 * (double)(T * H * D + a->k.dim[0] * a->k.dim[1] * D));
     zero_gaps(a->o, a->spans, a->n_spans, H * D);
     zero_gaps(a->lse, a->spans, a->n_spans, H);
     call c = call_begin(be, a->compute, T, longest, a->q, a->k, a->spans, a->n_spans, a->window);
@@ -350,6 +370,8 @@ ag_status ag_attention_bwd(const ag_backend *be, const ag_attention_bwd_args *a,
         return ag_fail(err, AG_E_SHAPE, "attention: dk and dv must have the shape of k");
     if (!ag_tensor_is(a->lse, AG_F32, 2, T, H)) return ag_fail(err, AG_E_SHAPE, "attention: lse must be [T,H] f32");
     AG_TRY(check_spans(a->spans, a->n_spans, T, S, true, &longest, err));
+    AG_PROFILE(be, AG_PROFILE_ATTENTION_BWD, 10.0 * (double)(H * D) * pairs_of(a->spans, a->n_spans, a->window),
+               16.0 * (double)(T * H * D + S * G * D));
     zero_gaps(a->dq, a->spans, a->n_spans, H * D);
     memset(a->dk.data, 0, (size_t)(S * G * D) * sizeof(float));
     memset(a->dv.data, 0, (size_t)(S * G * D) * sizeof(float));

@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "ops/backend.h"
 #include "ops/linear/linear.h"
+#include "ops/profile.h"
 
 #include <math.h>
 
@@ -67,6 +68,7 @@ ag_status ag_dora_gain(const ag_backend *be, const ag_dora_gain_args *a, ag_err 
     inner.scratch.data = (char *)be->scratch.data + r.rest;
     inner.scratch.bytes = be->scratch.bytes - r.rest;
 
+    AG_PROFILE(be, AG_PROFILE_DORA_GAIN, 2.0 * (double)N * (double)K * (double)(R + 1), (double)ag_weight_bytes(a->w) + 4.0 * (double)(R * (K + N) + 3 * N));
     const float *lora_a = a->a.data;
     float *b = a->b.data, *norm = a->norm.data;
     for (int64_t i = 0; i < R; i++)
@@ -96,6 +98,7 @@ ag_status ag_dora_fwd(const ag_backend *be, const ag_dora_fwd_args *a, ag_err *e
     const int64_t T = a->z.dim[0], N = a->z.dim[1];
     if (!ag_tensor_is(a->z, AG_F32, 2, T, N)) return misfit("z", err);
     if (!ag_tensor_is(a->y, AG_F32, 2, T, N)) return misfit("y", err);
+    AG_PROFILE(be, AG_PROFILE_DORA_FWD, 3.0 * (double)(T * N), (a->accumulate ? 12.0 : 8.0) * (double)(T * N));
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
     for (int64_t t = 0; t < T; t++) {
         float *y = (float *)a->y.data + t * N;
@@ -118,6 +121,7 @@ ag_status ag_dora_bwd(const ag_backend *be, const ag_dora_bwd_args *a, ag_err *e
     if (!ag_tensor_is(a->dmagnitude, AG_F32, 1, N, 0)) return misfit("dmagnitude", err);
     float *dz = a->dz.data, *dm = a->dmagnitude.data;
     const float *dy = a->dy.data, *z = a->z.data;
+    AG_PROFILE(be, AG_PROFILE_DORA_BWD, 4.0 * (double)(T * N), 12.0 * (double)(T * N));
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
     for (int64_t n0 = 0; n0 < N; n0 += COLUMNS) {
         const int64_t n_columns = min64(COLUMNS, N - n0);

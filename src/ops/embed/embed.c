@@ -1,6 +1,7 @@
 #include "ops/embed/embed.h"
 
 #include "ops/backend.h"
+#include "ops/profile.h"
 
 /* Tokens a thread takes at a time. */
 enum { TOKENS_PER_BLOCK = 8 };
@@ -23,6 +24,7 @@ ag_status ag_embed(const ag_backend *be, const ag_embed_args *a, ag_err *err)
         if (ids[t] < 0 || ids[t] >= V)
             return ag_fail(err, AG_E_DATA, "token %lld has the id %d, but the model's vocabulary has the ids 0 to %lld",
                            (long long)t, (int)ids[t], (long long)V - 1);
+    AG_PROFILE(be, AG_PROFILE_EMBED, 0, (double)T * ((double)ag_weight_bytes(a->w) / (double)V + 4.0 * (double)C));
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
     for (int64_t t = 0; t < T; t += TOKENS_PER_BLOCK) be->embed.fwd(a, t, t + TOKENS_PER_BLOCK < T ? t + TOKENS_PER_BLOCK : T);
     return AG_OK;

@@ -3,6 +3,7 @@
 
 #include "ops/backend.h"
 #include "ops/lora/dropout_hash.h"
+#include "ops/profile.h"
 
 /* Numbers that a thread takes at a time. */
 enum { NUMBERS = 4096 };
@@ -24,6 +25,7 @@ ag_status ag_embed_lora_fwd(const ag_backend *be, const ag_embed_lora_args *a, a
     AG_TRY(check(a, err));
     const int64_t T = a->x.dim[0], C = a->x.dim[1], R = a->a.dim[0], V = a->a.dim[1];
     const float *lora_a = a->a.data, *b = a->b.data;
+    AG_PROFILE(be, AG_PROFILE_EMBED_LORA_FWD, 2.0 * (double)T * (double)R * (double)C, 4.0 * (double)(T * R + C * R + 2 * T * C));
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
     for (int64_t t = 0; t < T; t++) {
         float *x = (float *)a->x.data + t * C;
@@ -48,6 +50,7 @@ ag_status ag_embed_lora_bwd(const ag_backend *be, const ag_embed_lora_args *a, a
     AG_ASSERT(ag_embed_lora_scratch_bytes(T, R) <= be->scratch.bytes);
     const float *lora_a = a->a.data, *b = a->b.data, *dx = a->x.data;
     const int32_t *ids = a->ids.data;
+    AG_PROFILE(be, AG_PROFILE_EMBED_LORA_BWD, 4.0 * (double)T * (double)R * (double)C, 4.0 * (double)(3 * T * R + 2 * C * R + T * C));
     float *of_tokens = be->scratch.data, *da = a->da.data, *db = a->db.data;
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
     for (int64_t t = 0; t < T; t++)
@@ -73,6 +76,7 @@ ag_status ag_embed_noise(const ag_backend *be, ag_tensor x, float magnitude, uin
     const int64_t T = x.dim[0], C = x.dim[1];
     if (!ag_tensor_is(x, AG_F32, 2, T, C)) return ag_fail(err, AG_E_SHAPE, "embed: x must be [T,C] f32");
     const dropout_plan plan = {.key = key, .site = site};
+    AG_PROFILE(be, AG_PROFILE_EMBED_NOISE, 2.0 * (double)(T * C), 8.0 * (double)(T * C));
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
     for (int64_t i0 = 0; i0 < T * C; i0 += NUMBERS)
         for (int64_t i = i0; i < min64(i0 + NUMBERS, T * C); i++) {

@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/num.h"
 #include "ops/backend.h"
+#include "ops/profile.h"
 
 #include <math.h>
 
@@ -63,6 +64,7 @@ ag_status ag_grad_weight(const ag_backend *be, const ag_grad_weight_args *a, ag_
     if (!ag_tensor_is(a->dy, AG_F32, 2, T, N)) return misfit("a matrix", "dy", err);
     if (!ag_tensor_is(a->dw, AG_F32, 2, N, K)) return misfit("a matrix", "dw", err);
     AG_ASSERT(ag_grad_weight_scratch_bytes(be, T, K, N) <= be->scratch.bytes);
+    AG_PROFILE(be, AG_PROFILE_GRAD_WEIGHT, 2.0 * (double)T * (double)N * (double)K, 4.0 * (double)(T * (K + N) + 2 * N * K));
     ag_layout layout = {.base = be->scratch.data};
     const weight_room r = place_weight(&layout, T, K, N);
     const ag_backend inner = behind(be, r.end);
@@ -84,6 +86,7 @@ ag_status ag_grad_bias(const ag_backend *be, ag_tensor db, ag_tensor dy, float s
     const int64_t T = dy.dim[0], N = dy.dim[1];
     if (!ag_tensor_is(dy, AG_F32, 2, T, N)) return misfit("a bias", "dy", err);
     if (!ag_tensor_is(db, AG_F32, 1, N, 0)) return misfit("a bias", "db", err);
+    AG_PROFILE(be, AG_PROFILE_GRAD_BIAS, (double)(T * N), 4.0 * (double)(T * N + 2 * N));
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
     for (int64_t n0 = 0; n0 < N; n0 += COLUMNS) {
         const int64_t n_columns = min64(COLUMNS, N - n0);
@@ -102,6 +105,7 @@ ag_status ag_grad_norm(const ag_backend *be, ag_tensor dw, ag_tensor dy, ag_tens
     if (!ag_tensor_is(x, AG_F32, 2, T, C)) return misfit("a norm", "x", err);
     if (!ag_tensor_is(r, AG_F32, 1, T, 0)) return misfit("a norm", "r", err);
     if (!ag_tensor_is(dw, AG_F32, 1, C, 0)) return misfit("a norm", "dw", err);
+    AG_PROFILE(be, AG_PROFILE_GRAD_NORM, 3.0 * (double)(T * C), 8.0 * (double)(T * C));
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
     for (int64_t c0 = 0; c0 < C; c0 += COLUMNS) {
         const int64_t n_columns = min64(COLUMNS, C - c0);
@@ -123,6 +127,7 @@ ag_status ag_grad_embed(const ag_backend *be, ag_tensor dw, ag_tensor dx, ag_ten
     if (!ag_tensor_is(dx, AG_F32, 2, T, C)) return misfit("the embedding", "dx", err);
     if (!ag_tensor_is(ids, AG_I32, 1, T, 0)) return misfit("the embedding", "ids", err);
     if (!ag_tensor_is(dw, AG_F32, 2, V, C)) return misfit("the embedding", "dw", err);
+    AG_PROFILE(be, AG_PROFILE_GRAD_EMBED, 2.0 * (double)(T * C), 12.0 * (double)(T * C));
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
     for (int64_t c0 = 0; c0 < C; c0 += COLUMNS)
         for (int64_t t = 0; t < T; t++) {
@@ -205,6 +210,7 @@ ag_status ag_grad_head(const ag_backend *be, const ag_grad_head_args *a, ag_err 
     if (!ag_tensor_is(a->nll, AG_F32, 1, M, 0)) return misfit("the head", "nll", err);
     if (!ag_tensor_is(a->dw, AG_F32, 2, V, C)) return misfit("the head", "dw", err);
     AG_ASSERT(ag_grad_head_scratch_bytes(be, M, C, V) <= be->scratch.bytes);
+    AG_PROFILE(be, AG_PROFILE_GRAD_HEAD, 4.0 * (double)M * (double)C * (double)V, (double)ag_weight_bytes(a->w) + 4.0 * (double)(M * C + 2 * V * C));
     ag_layout layout = {.base = be->scratch.data};
     const head_room r = place_head(&layout, M, C);
     const ag_backend inner = behind(be, r.end);

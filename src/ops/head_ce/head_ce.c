@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/num.h"
 #include "ops/backend.h"
+#include "ops/profile.h"
 #include "ops/simd_levels.h"
 
 #include <math.h>
@@ -163,6 +164,8 @@ ag_status ag_head_ce(const ag_backend *be, const ag_head_ce_args *a, ag_err *err
 {
     AG_TRY(check(a, err));
     AG_ASSERT(ag_head_ce_scratch_bytes(be, a->x.dim[0], a->w->K, a->w->N) <= be->scratch.bytes);
+    AG_PROFILE(be, AG_PROFILE_HEAD_CE, (a->dx.data ? 4.0 : 2.0) * (double)a->x.dim[0] * (double)a->w->K * (double)a->w->N,
+               (double)ag_weight_bytes(a->w) + (a->dx.data ? 8.0 : 4.0) * (double)(a->x.dim[0] * a->w->K));
     if (!be->head_ce.row) return run_blocks(be, a, err);
     run_rows(be, a);
     return AG_OK;

@@ -3,6 +3,7 @@
 
 #include "ops/backend.h"
 #include "ops/linear/linear_gemm.h"
+#include "ops/profile.h"
 #include "ops/simd_levels.h"
 
 /* Columns that a thread takes at a time from the reference. */
@@ -71,12 +72,28 @@ static void check_scratch(const ag_backend *be, const ag_linear_kernel *kernel, 
     AG_ASSERT(be->scratch.bytes >= ag_linear_gemm_scratch(kernel, be->n_threads, T, K, N));
 }
 
+static double flop_of(int64_t T, const ag_weight *const *w, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += 2.0 * (double)T * (double)w[i]->N * (double)w[i]->K;
+    return sum;
+}
+
+/* Weights once, the shared matrix once, each own matrix once. */
+static double bytes_of(int64_t T, int64_t K, const ag_weight *const *w, int n)
+{
+    double sum = 4.0 * (double)(T * K);
+    for (int i = 0; i < n; i++) sum += (double)ag_weight_bytes(w[i]) + 4.0 * (double)(T * w[i]->N);
+    return sum;
+}
+
 ag_status ag_linear_fwd(const ag_backend *be, const ag_linear_fwd_args *a, ag_err *err)
 {
     AG_TRY(check_count(a->n, err));
     AG_TRY(check_shared(a->x, "x", err));
     for (int i = 0; i < a->n; i++) AG_TRY(check_weight(a->w[i], i, a->x, "x", a->y[i], "y", err));
     const int64_t T = a->x.dim[0];
+    AG_PROFILE(be, AG_PROFILE_LINEAR_FWD, flop_of(T, a->w, a->n), bytes_of(T, a->x.dim[1], a->w, a->n));
     const ag_linear_kernel *kernel = be->linear.kernel[a->compute];
     if (kernel && T > 0) {
         check_scratch(be, kernel, T, a->x.dim[1], a->w, a->n);
@@ -100,6 +117,7 @@ ag_status ag_linear_bwd(const ag_backend *be, const ag_linear_bwd_args *a, ag_er
     AG_TRY(check_shared(a->dx, "dx", err));
     for (int i = 0; i < a->n; i++) AG_TRY(check_weight(a->w[i], i, a->dx, "dx", a->dy[i], "dy", err));
     const int64_t T = a->dx.dim[0], K = a->dx.dim[1];
+    AG_PROFILE(be, AG_PROFILE_LINEAR_BWD, flop_of(T, a->w, a->n), bytes_of(T, K, a->w, a->n));
     const ag_linear_kernel *kernel = be->linear.kernel[a->compute];
     if (kernel && T > 0) {
         check_scratch(be, kernel, T, K, a->w, a->n);

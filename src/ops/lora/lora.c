@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "ops/backend.h"
+#include "ops/profile.h"
 #include "ops/simd_levels.h"
 
 void ag_lora_use(ag_lora_slots *slots, ag_cpu_level level)
@@ -118,6 +119,8 @@ ag_status ag_lora_fwd(const ag_backend *be, const ag_lora_fwd_args *a, ag_err *e
     AG_TRY(check(a->x, a->a, a->b, a->h, a->y, "y", &a->dropout, err));
     ag_lora_plan plan = make_plan(be, a->x, a->b, &a->dropout, a->compute, false);
     plan.fwd = a;
+    AG_PROFILE(be, AG_PROFILE_LORA_FWD, 2.0 * (double)plan.T * (double)plan.R * (double)(plan.K + plan.N),
+               4.0 * (double)((plan.K + plan.N) * plan.R + plan.T * (plan.K + plan.R + 2 * plan.N)));
     const ag_lora_kernel *kernel = be->lora.kernel[a->compute];
     if (kernel->few && plan.T <= AG_LORA_FEW) {
         kernel->few(&plan);
@@ -138,6 +141,8 @@ ag_status ag_lora_bwd(const ag_backend *be, const ag_lora_bwd_args *a, ag_err *e
     if (a->dx.data) AG_TRY(check_matrix(a->dx, "dx", a->x.dim[0], a->x.dim[1], "[T,K]", err));
     ag_lora_plan plan = make_plan(be, a->x, a->b, &a->dropout, a->compute, true);
     plan.bwd = a;
+    AG_PROFILE(be, AG_PROFILE_LORA_BWD, 2.0 * (double)plan.T * (double)plan.R * (double)((a->dx.data ? 2 : 1) * plan.K + 2 * plan.N),
+               4.0 * (double)(3 * (plan.K + plan.N) * plan.R + plan.T * ((a->dx.data ? 3 : 1) * plan.K + plan.N + plan.R)));
     const ag_lora_kernel *kernel = be->lora.kernel[a->compute];
     over_panels(be, &plan, kernel->pack);
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)

@@ -1,6 +1,7 @@
 #include "ops/rmsnorm/rmsnorm.h"
 
 #include "ops/backend.h"
+#include "ops/profile.h"
 #include "ops/simd_levels.h"
 
 /* Rows a thread takes at a time: enough work to hide the hand-over, few enough to balance. */
@@ -31,6 +32,7 @@ ag_status ag_rmsnorm_fwd(const ag_backend *be, const ag_rmsnorm_fwd_args *a, ag_
 {
     AG_TRY(check(a->x, a->w, a->r, a->y, "y", err));
     int64_t T = a->x.dim[0];
+    AG_PROFILE(be, AG_PROFILE_RMSNORM_FWD, 4.0 * (double)(T * a->x.dim[1]), 8.0 * (double)(T * a->x.dim[1]));
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
     for (int64_t t = 0; t < T; t += ROWS_PER_BLOCK)
         be->rmsnorm.fwd(a, t, t + ROWS_PER_BLOCK < T ? t + ROWS_PER_BLOCK : T);
@@ -42,6 +44,7 @@ ag_status ag_rmsnorm_bwd(const ag_backend *be, const ag_rmsnorm_bwd_args *a, ag_
     AG_TRY(check(a->x, a->w, a->r, a->dy, "dy", err));
     AG_TRY(check(a->x, a->w, a->r, a->dx, "dx", err));
     int64_t T = a->x.dim[0];
+    AG_PROFILE(be, AG_PROFILE_RMSNORM_BWD, 10.0 * (double)(T * a->x.dim[1]), 16.0 * (double)(T * a->x.dim[1]));
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
     for (int64_t t = 0; t < T; t += ROWS_PER_BLOCK)
         be->rmsnorm.bwd(a, t, t + ROWS_PER_BLOCK < T ? t + ROWS_PER_BLOCK : T);

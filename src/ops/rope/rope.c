@@ -1,6 +1,7 @@
 #include "ops/rope/rope.h"
 
 #include "ops/backend.h"
+#include "ops/profile.h"
 #include "ops/simd_levels.h"
 
 #include <math.h>
@@ -34,6 +35,7 @@ ag_status ag_rope(const ag_backend *be, const ag_rope_args *a, ag_err *err)
 {
     AG_TRY(check(a, err));
     int64_t T = a->x.dim[0];
+    AG_PROFILE(be, AG_PROFILE_ROPE, 3.0 * (double)(T * a->x.dim[1] * a->x.dim[2]), 8.0 * (double)(T * a->x.dim[1] * a->x.dim[2]));
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
     for (int64_t t = 0; t < T; t += ROWS_PER_BLOCK)
         be->rope.rotate(a, t, t + ROWS_PER_BLOCK < T ? t + ROWS_PER_BLOCK : T);

@@ -1,6 +1,7 @@
 #include "ops/swiglu/swiglu.h"
 
 #include "ops/backend.h"
+#include "ops/profile.h"
 #include "ops/simd_levels.h"
 
 /* Elements a thread takes at a time: a multiple of every vector's lanes, enough work to hide the hand-over. */
@@ -31,6 +32,7 @@ ag_status ag_swiglu_fwd(const ag_backend *be, const ag_swiglu_fwd_args *a, ag_er
     AG_TRY(check(a->gate, a->up, "up", err));
     AG_TRY(check(a->gate, a->y, "y", err));
     const int64_t n = a->gate.dim[0] * a->gate.dim[1];
+    AG_PROFILE(be, AG_PROFILE_SWIGLU_FWD, 5.0 * (double)n, 12.0 * (double)n);
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
     for (int64_t i = 0; i < n; i += ELEMENTS_PER_BLOCK)
         be->swiglu.fwd(a, i, min64(i + ELEMENTS_PER_BLOCK, n));
@@ -44,6 +46,7 @@ ag_status ag_swiglu_bwd(const ag_backend *be, const ag_swiglu_bwd_args *a, ag_er
     AG_TRY(check(a->gate, a->dgate, "dgate", err));
     AG_TRY(check(a->gate, a->dup, "dup", err));
     const int64_t n = a->gate.dim[0] * a->gate.dim[1];
+    AG_PROFILE(be, AG_PROFILE_SWIGLU_BWD, 11.0 * (double)n, 20.0 * (double)n);
 #pragma omp parallel for schedule(static) num_threads(be->n_threads)
     for (int64_t i = 0; i < n; i += ELEMENTS_PER_BLOCK)
         be->swiglu.bwd(a, i, min64(i + ELEMENTS_PER_BLOCK, n));
