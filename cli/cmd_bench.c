@@ -109,7 +109,7 @@ static ag_status prepare(trainer *t, const options *o, const cli_session *s, ag_
     float *params = ag_arena_array(&t->arena, n, sizeof *params), *grads = ag_arena_array(&t->arena, n, sizeof *params),
           *m = ag_arena_array(&t->arena, n, sizeof *params), *v = ag_arena_array(&t->arena, n, sizeof *params);
     ag_adapter_bind(&t->adapter, params, grads);
-    ag_adapter_draw(&t->adapter, 1);
+    AG_TRY(ag_adapter_draw(&t->adapter, s->model, 1, s->backend.n_threads, err));
 
     const int64_t T = o->seq * o->batch;
     t->sizes = (ag_decoder_options){

@@ -9,6 +9,7 @@
 #include "adapter/export_hf.h"
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "seal/artifact_index.h"
 #include "train/checkpoint.h"
 #include "train/train_config.h"
@@ -50,7 +51,8 @@ static void job_close(job *j)
 static bool is_adapter(job *j, const char *dir)
 {
     return ag_path_is_file(ag_path_join(&j->arena, dir, AG_PEFT_CONFIG_FILE)) &&
-           ag_path_is_file(ag_path_join(&j->arena, dir, AG_PEFT_WEIGHTS_FILE));
+           (ag_path_is_file(ag_path_join(&j->arena, dir, AG_PEFT_WEIGHTS_FILE)) ||
+            ag_path_is_file(ag_path_join(&j->arena, dir, AG_PEFT_PICKLED_FILE)));
 }
 
 /* The adapter in the run's own folder, else that of its highest whole checkpoint. */
@@ -110,13 +112,24 @@ static ag_status open_models(job *j, const options *o, ag_err *err)
         .quantize_nf4 = true, .double_quant = true, .n_threads = j->backend.n_threads};
     AG_TRY(ag_model_open(&j->model, j->base_path, o->load_in_4bit ? &quantized : &as_stored, err));
     if (o->load_in_4bit && j->model->source == AG_SOURCE_HF) AG_TRY(ag_model_open(&j->original, j->base_path, &as_stored, err));
-    return j->adapter ? ag_peft_open(&j->peft, j->adapter, &j->model->d, err) : AG_OK;
+    if (!j->adapter) return AG_OK;
+    AG_TRY(ag_peft_open_on(&j->peft, j->adapter, j->model, &(ag_peft_options){.allow_pickle = o->allow_unsafe}, err));
+    if (j->model->d.tied && !j->peft->adapter.model.d.tied)
+        ag_log(AG_LOG_WARN, "%s: trains the embedding or the head of a tied model, so what is exported is not tied: it has both tables", j->adapter);
+    return AG_OK;
 }
 
 static ag_export_options export_options(const job *j, const options *o)
 {
-    return (ag_export_options){.base = j->model, .original = j->original, .lora = j->peft ? j->peft->adapter.layers : NULL,
-                               .name = o->name || j->base_path == j->base ? o->name : ag_path_base(j->base), .n_threads = j->backend.n_threads};
+    ag_export_options e = {.base = j->model, .original = j->original, .n_threads = j->backend.n_threads,
+                           .name = o->name || j->base_path == j->base ? o->name : ag_path_base(j->base)};
+    if (!j->peft) return e;
+    const ag_adapter *adapter = &j->peft->adapter;
+    e.base = &adapter->model;
+    e.stored = j->model;
+    e.lora = adapter->layers;
+    e.embed_lora = adapter->embed.R > 0 ? &adapter->embed : NULL;
+    return e;
 }
 
 /* ---- the result -------------------------------------------------------------------------------------------------------------- */
@@ -147,6 +160,10 @@ static void print_result(const job *j, const options *o, const char *out, const 
         ag_jw_int(&w, "tensors", r->n_tensors);
         ag_jw_uint(&w, "weight_bytes", r->weight_bytes);
         write_deviation(&w, "rounding", &r->rounding);
+        ag_jw_object(&w, "rounding_of");
+        for (int k = 0; k < AG_EXPORT_N_KINDS; k++)
+            if (r->rounding_of[k].n > 0) write_deviation(&w, ag_export_kind_name(k), &r->rounding_of[k]);
+        ag_jw_end(&w);
         write_deviation(&w, "quantization", &r->quantization);
         ag_jw_end(&w);
         printf("%s\n", text.text);
@@ -157,6 +174,10 @@ static void print_result(const job *j, const options *o, const char *out, const 
            (long long)r->n_files, r->n_files == 1 ? "" : "s", type);
     printf("  rounding to %s moved weights by %.2g %% on average, %.3g at most\n", type, 100 * ag_deviation_relative(&r->rounding),
            r->rounding.largest);
+    for (int k = 0; k < AG_EXPORT_N_KINDS; k++)
+        if (r->rounding_of[k].n > 0)
+            printf("    %-12s %.2g %% on average, %.3g at most\n", ag_export_kind_name(k), 100 * ag_deviation_relative(&r->rounding_of[k]),
+                   r->rounding_of[k].largest);
     if (r->quantization.n > 0)
         printf("  merged with the NF4 weights that training saw; they are %.2g %% off the original ones on average, %.3g at most\n",
                100 * ag_deviation_relative(&r->quantization), r->quantization.largest);
@@ -176,7 +197,7 @@ static ag_status check_pickles(job *j, const options *o, ag_err *err)
 {
     if (!o->allow_unsafe && ag_path_is_file(ag_path_join(&j->arena, j->adapter, "adapter_model.bin")))
         return ag_fail(err, AG_E_VERIFY, "%s holds adapter_model.bin, which can hold code; remove it, or say --allow-unsafe-serialization "
-                       "(it is not read either way)", j->adapter);
+                       "(then it is read, without running any of it, where there are no safetensors)", j->adapter);
     return AG_OK;
 }
 

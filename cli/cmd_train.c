@@ -69,7 +69,7 @@ static void on_begin(void *user, const ag_train_job *job, int64_t first_step, co
     ag_train_job_plan(&plan, job);
     fprintf(stderr, "base       %s, %.1f M parameters, weights %s, %s in memory\n", job->config->model_id,
             (double)ag_description_parameters(&job->model->d) * 1e-6, job->model->quantization, cli_bytes(plan.weights));
-    fprintf(stderr, "adapter    r %lld, %zu matrices, %.2f M parameters\n", (long long)job->config->lora_r, 2 * job->adapter.n_pairs,
+    fprintf(stderr, "adapter    r %lld, %zu tensors, %.2f M parameters\n", (long long)job->config->lora_r, job->adapter.n_trained,
             (double)job->adapter.n_params * 1e-6);
     fprintf(stderr, "data       %lld rows, %lld tokens, %lld supervised%s\n", (long long)job->train.examples->n,
             (long long)job->train.examples->n_tokens, (long long)job->train.examples->n_targets,

@@ -15,7 +15,8 @@ ag_status cli_session_open(cli_session *s, const cli_model_options *model, const
     if (!status && what & CLI_WEIGHTS)
         status = ag_model_open(&s->model, s->path, &(ag_model_options){
             .quantize_nf4 = model->load_in_4bit, .double_quant = true, .n_threads = s->backend.n_threads}, err);
-    if (!status && model->adapter) status = ag_peft_open(&s->peft, model->adapter, &s->model->d, err);
+    if (!status && model->adapter)
+        status = ag_peft_open_on(&s->peft, model->adapter, s->model, &(ag_peft_options){.allow_pickle = model->allow_unsafe}, err);
     if (status) cli_session_close(s);
     return status;
 }
@@ -31,7 +32,8 @@ void cli_session_close(cli_session *s)
 ag_status cli_session_decoder(ag_decoder **out, const cli_session *s, int64_t max_tokens, int64_t n_logits, int64_t max_positions,
                               ag_err *err)
 {
-    return ag_decoder_create(out, &(ag_decoder_options){
-        .model = s->model, .backend = &s->backend, .lora = s->peft ? s->peft->adapter.layers : NULL, .compute = s->compute,
-        .max_tokens = max_tokens, .max_targets = n_logits, .max_positions = max_positions, .longest_span = max_positions}, err);
+    ag_decoder_options options = {.model = s->model, .backend = &s->backend, .compute = s->compute, .max_tokens = max_tokens,
+                                  .max_targets = n_logits, .max_positions = max_positions, .longest_span = max_positions};
+    if (s->peft) ag_adapter_use(&options, &s->peft->adapter);
+    return ag_decoder_create(out, &options, err);
 }

@@ -16,6 +16,7 @@
 
 typedef struct {
     const char *model, *adapter, *revision;
+    bool allow_unsafe; /* read an adapter_model.bin */
     bool load_in_4bit; /* a folder's projections to NF4, as training saw them */
     const char *dtype; /* "f32" or "bf16": operands of the matrix products */
 } cli_model_options;
@@ -27,6 +28,8 @@ extern const char *const cli_compute_dtypes[];
 #define CLI_MODEL_WEIGHTS(type, field)                                                                                       \
     CLI_MODEL(type, field),                                                                                                  \
     CLI_STRING("adapter", type, field.adapter, "DIR", "a LoRA adapter in PEFT's layout, put on top", 0),                     \
+    CLI_FLAG("allow-unsafe-serialization", type, field.allow_unsafe,                                                         \
+             "read an adapter's adapter_model.bin where it has no safetensors (no code in it is run)"),                      \
     CLI_FLAG("load-in-4bit", type, field.load_in_4bit, "quantize a folder's projections to NF4, as QLoRA training does"),    \
     CLI_CHOICE("compute", type, field.dtype, "TYPE", "operands of the matrix products", cli_compute_dtypes)
 

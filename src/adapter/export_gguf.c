@@ -77,7 +77,7 @@ static ag_status write_all(job *j, const char *path, ag_err *err)
     if (j->divisors) AG_TRY(ag_gguf_writer_add(&j->writer, j->divisors, (size_t)(d->D / 2) * sizeof(float), err));
     for (int64_t i = 0; i < j->n; i++)
         AG_TRY(ag_export_tensor_write(&j->tensors[i], type_of(&j->tensors[i], j->type), in_pairs, &j->buffer, j->options->n_threads,
-                                      add_bytes, &j->writer, &j->report->rounding, err));
+                                      add_bytes, &j->writer, j->report, err));
     return ag_gguf_writer_commit(&j->writer, err);
 }
 

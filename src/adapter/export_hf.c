@@ -76,7 +76,7 @@ static ag_status write_shard(job *j, int64_t shard, ag_err *err)
     for (int64_t k = 0; k < n; k++) {
         destination to = {.writer = &w, .entry = w.order[k]};
         const ag_status status = ag_export_tensor_write(&j->tensors[first + (int64_t)to.entry], AG_W_BF16, 0, &j->buffer,
-                                                        j->options->n_threads, add_bytes, &to, &j->report->rounding, err);
+                                                        j->options->n_threads, add_bytes, &to, j->report, err);
         if (status) {
             ag_st_writer_abort(&w);
             return status;
@@ -133,6 +133,9 @@ static ag_status publish(job *j, const char *name, const char *text, size_t n, a
     return ag_file_publish(ag_path_join(&j->arena, j->dir, name), text, n, err);
 }
 
+/* The file's model is tied, what is written is not. */
+static bool is_untied(const ag_export_options *options) { return options->stored && options->stored->d.tied && !options->base->d.tied; }
+
 static ag_status write_configs(job *j, ag_err *err)
 {
     const ag_model *base = j->options->base;
@@ -143,7 +146,7 @@ static ag_status write_configs(job *j, ag_err *err)
     if (base->source == AG_SOURCE_HF) {
         const char *path = ag_path_join(&j->arena, base->path, "config.json");
         status = ag_file_read(&text, &n, path, CONFIG_MAX_BYTES, &j->arena, err);
-        if (!status) status = ag_hf_config_carry_over(&config, text, n, path, err);
+        if (!status) status = ag_hf_config_carry_over(&config, text, n, path, is_untied(j->options), err);
     } else {
         status = ag_hf_config_write(&config, &base->d, err);
     }

@@ -22,9 +22,9 @@ AG_MUST_USE ag_status ag_export_hf(const char *dir, const ag_export_options *opt
  * one for itself. Returns the number of shards; max_bytes 0 is no limit. */
 int64_t ag_hf_shards(int64_t *shard, const uint64_t *bytes, int64_t n, uint64_t max_bytes);
 
-/* The text of a config.json with its dtype set to bfloat16 (where it has one) and without quantization_config; the same bytes
- * where neither changes anything. Appends. */
-AG_MUST_USE ag_status ag_hf_config_carry_over(ag_str *out, const char *config, size_t n, const char *name, ag_err *err);
+/* The text of a config.json with its dtype set to bfloat16 (where it has one), without quantization_config, and with
+ * tie_word_embeddings false where `untie` (the embedding or the head was trained); the same bytes where nothing changes. Appends. */
+AG_MUST_USE ag_status ag_hf_config_carry_over(ag_str *out, const char *config, size_t n, const char *name, bool untie, ag_err *err);
 /* A config.json and a generation_config.json for a description. AG_E_UNSUPPORTED: rope divisors that are not llama3's. */
 AG_MUST_USE ag_status ag_hf_config_write(ag_str *out, const ag_description *d, ag_err *err);
 void ag_hf_generation_config_write(ag_str *out, const ag_description *d);

@@ -18,13 +18,14 @@ static bool set_dtype(json_t *root, const char *key)
     return true;
 }
 
-ag_status ag_hf_config_carry_over(ag_str *out, const char *config, size_t n, const char *name, ag_err *err)
+ag_status ag_hf_config_carry_over(ag_str *out, const char *config, size_t n, const char *name, bool untie, ag_err *err)
 {
     json_t *root;
     AG_TRY(ag_json_parse(&root, config, n, name, err));
     bool changed = set_dtype(root, "torch_dtype"); /* transformers before 5 */
     changed |= set_dtype(root, "dtype");
     changed |= json_object_del(root, "quantization_config") == 0;
+    if (untie) changed |= json_object_set_new(root, "tie_word_embeddings", json_false()) == 0;
     if (changed) {
         ag_json_writer w = {.out = out, .indent = 2};
         ag_jw_value(&w, NULL, root);

@@ -29,17 +29,24 @@ typedef struct {
     ag_arena *arena;
 } list;
 
-static ag_export_tensor *add(list *l, const char *hf_name, const char *gguf_name)
+const char *ag_export_kind_name(int kind)
+{
+    static const char *const others[] = {"embed_tokens", "lm_head", "norms", "biases"};
+    return kind < AG_N_PROJ ? ag_projection_name((ag_projection)kind) : others[kind - AG_N_PROJ];
+}
+
+static ag_export_tensor *add(list *l, int kind, const char *hf_name, const char *gguf_name)
 {
     ag_export_tensor *t = &l->tensors[l->n++];
+    t->kind = kind;
     t->hf_name = hf_name;
     t->gguf_name = gguf_name;
     return t;
 }
 
-static ag_export_tensor *add_vector(list *l, const char *hf_name, const char *gguf_name, const float *numbers, int64_t n)
+static ag_export_tensor *add_vector(list *l, int kind, const char *hf_name, const char *gguf_name, const float *numbers, int64_t n)
 {
-    ag_export_tensor *t = add(l, hf_name, gguf_name);
+    ag_export_tensor *t = add(l, kind, hf_name, gguf_name);
     t->w = (ag_weight){.type = AG_W_F32, .N = n, .K = 1, .data = numbers};
     t->is_vector = true;
     return t;
@@ -50,13 +57,27 @@ static void add_projection(list *l, const ag_layer *layer, const ag_layer_lora *
     const char *hf = ag_arena_printf(l->arena, "model.layers.%lld.%s", (long long)i, ag_projection_path(p));
     const char *gguf = ag_arena_printf(l->arena, "blk.%lld.%s", (long long)i, ag_projection_gguf_name(p));
     const bool is_rotated = p == AG_PROJ_Q || p == AG_PROJ_K;
-    ag_export_tensor *t = add(l, ag_arena_printf(l->arena, "%s.weight", hf), ag_arena_printf(l->arena, "%s.weight", gguf));
+    ag_export_tensor *t = add(l, (int)p, ag_arena_printf(l->arena, "%s.weight", hf), ag_arena_printf(l->arena, "%s.weight", gguf));
     t->w = layer->proj[p];
     t->is_rotated = is_rotated;
     t->pair = lora && lora->pair[p].R > 0 ? &lora->pair[p] : NULL;
     if (!layer->bias[p]) return;
-    add_vector(l, ag_arena_printf(l->arena, "%s.bias", hf), ag_arena_printf(l->arena, "%s.bias", gguf), layer->bias[p], t->w.N)
+    add_vector(l, AG_EXPORT_KIND_BIAS, ag_arena_printf(l->arena, "%s.bias", hf), ag_arena_printf(l->arena, "%s.bias", gguf), layer->bias[p], t->w.N)
         ->is_rotated = is_rotated;
+}
+
+/* The embedding's pair as one beside a weight [V,C]: its rows are tokens, so A and B turn and change places. */
+static const ag_lora_view *turned_pair(const ag_lora_view *pair, const ag_model *m, ag_arena *arena)
+{
+    const int64_t R = pair->R, V = m->d.V, C = m->d.C;
+    float *a = ag_arena_array(arena, (size_t)(R * C), sizeof *a), *b = ag_arena_array(arena, (size_t)(V * R), sizeof *b);
+    ag_lora_view *turned = ag_arena_alloc(arena, sizeof *turned);
+    for (int64_t r = 0; r < R; r++) {
+        for (int64_t c = 0; c < C; c++) a[r * C + c] = pair->b[c * R + r];
+        for (int64_t v = 0; v < V; v++) b[v * R + r] = pair->a[r * V + v];
+    }
+    *turned = (ag_lora_view){.R = R, .a = a, .b = b, .scale = pair->scale};
+    return turned;
 }
 
 void ag_export_tensors(ag_export_tensor **out, int64_t *n, const ag_export_options *options, ag_arena *arena)
@@ -65,17 +86,19 @@ void ag_export_tensors(ag_export_tensor **out, int64_t *n, const ag_export_optio
     enum { OUTSIDE = 3, NORMS = 2 };
     list l = {.arena = arena};
     l.tensors = ag_arena_array(arena, (size_t)(OUTSIDE + m->d.L * (NORMS + 2 * AG_N_PROJ)), sizeof *l.tensors);
-    add(&l, "model.embed_tokens.weight", "token_embd.weight")->w = m->embed;
+    ag_export_tensor *embed = add(&l, AG_EXPORT_KIND_EMBED, "model.embed_tokens.weight", "token_embd.weight");
+    embed->w = m->embed;
+    if (options->embed_lora) embed->pair = turned_pair(options->embed_lora, m, arena);
     for (int64_t i = 0; i < m->d.L; i++) {
         for (int p = 0; p < AG_N_PROJ; p++)
             add_projection(&l, &m->layers[i], options->lora ? &options->lora[i] : NULL, i, (ag_projection)p);
-        add_vector(&l, ag_arena_printf(arena, "model.layers.%lld.input_layernorm.weight", (long long)i),
+        add_vector(&l, AG_EXPORT_KIND_NORM, ag_arena_printf(arena, "model.layers.%lld.input_layernorm.weight", (long long)i),
                    ag_arena_printf(arena, "blk.%lld.attn_norm.weight", (long long)i), m->layers[i].norm[AG_NORM_ATTN], m->d.C);
-        add_vector(&l, ag_arena_printf(arena, "model.layers.%lld.post_attention_layernorm.weight", (long long)i),
+        add_vector(&l, AG_EXPORT_KIND_NORM, ag_arena_printf(arena, "model.layers.%lld.post_attention_layernorm.weight", (long long)i),
                    ag_arena_printf(arena, "blk.%lld.ffn_norm.weight", (long long)i), m->layers[i].norm[AG_NORM_FFN], m->d.C);
     }
-    add_vector(&l, "model.norm.weight", "output_norm.weight", m->final_norm, m->d.C);
-    if (!m->d.tied) add(&l, "lm_head.weight", "output.weight")->w = m->head;
+    add_vector(&l, AG_EXPORT_KIND_NORM, "model.norm.weight", "output_norm.weight", m->final_norm, m->d.C);
+    if (!m->d.tied) add(&l, AG_EXPORT_KIND_HEAD, "lm_head.weight", "output.weight")->w = m->head;
     *out = l.tensors;
     *n = l.n;
 }
@@ -117,7 +140,7 @@ typedef struct {
     int n_threads;
     ag_export_sink *sink;
     void *user;
-    ag_deviation *rounding;
+    ag_export_report *report;
 } stream;
 
 static ag_status does_not_fit(const stream *s, const float *row, const float *decoded, int64_t n, ag_err *err)
@@ -150,15 +173,16 @@ static ag_status encode_rows(void *user, float *rows, int64_t n0, int64_t n1, ag
         const float *from = rows + (n - n0) * K;
         if (bad) AG_TRY(does_not_fit(s, from, from, n, err)); /* the quantizer refuses nothing but what is not finite */
         AG_TRY(does_not_fit(s, from, decoded + (n - n0) * K, n, err));
-        ag_deviation_add(s->rounding, decoded + (n - n0) * K, from, K);
+        ag_deviation_add(&s->report->rounding, decoded + (n - n0) * K, from, K);
+        ag_deviation_add(&s->report->rounding_of[s->t->kind], decoded + (n - n0) * K, from, K);
     }
     return s->sink(s->user, s->buffer->encoded, (size_t)((n1 - n0) * row_bytes), err);
 }
 
 ag_status ag_export_tensor_write(const ag_export_tensor *t, ag_weight_type type, int rope_pairs_head_dim, const ag_export_buffer *buffer,
-                                 int n_threads, ag_export_sink *sink, void *user, ag_deviation *rounding, ag_err *err)
+                                 int n_threads, ag_export_sink *sink, void *user, ag_export_report *report, ag_err *err)
 {
-    stream s = {.t = t, .type = type, .buffer = buffer, .n_threads = n_threads, .sink = sink, .user = user, .rounding = rounding};
+    stream s = {.t = t, .type = type, .buffer = buffer, .n_threads = n_threads, .sink = sink, .user = user, .report = report};
     int64_t n_rows = buffer->n_floats / t->w.K;
     if (rope_pairs_head_dim > 0 && t->is_rotated) {
         s.order.rope_pairs_head_dim = rope_pairs_head_dim;
@@ -169,7 +193,7 @@ ag_status ag_export_tensor_write(const ag_export_tensor *t, ag_weight_type type,
 
 ag_status ag_export_measure_quantization(ag_export_report *report, const ag_export_options *options, ag_err *err)
 {
-    const ag_model *base = options->base, *original = options->original;
+    const ag_model *base = options->stored ? options->stored : options->base, *original = options->original;
     if (!original) return AG_OK;
     const bool is_same = base->d.L == original->d.L && base->d.C == original->d.C && base->d.H == original->d.H &&
                          base->d.G == original->d.G && base->d.D == original->d.D && base->d.F == original->d.F;

@@ -10,8 +10,11 @@
 #include "model/model.h"
 
 typedef struct {
-    const ag_model *base;         /* whose weights are merged, in the form in which it holds them */
+    const ag_model *base;         /* whose weights are merged, in the form in which it holds them; of an adapter that trains more than
+                                   * pairs its own model (ag_adapter.model) */
     const ag_layer_lora *lora;    /* [L], or NULL: the base alone */
+    const ag_lora_view *embed_lora; /* or NULL */
+    const ag_model *stored;       /* the base as it was opened, where `base` is an adapter's model; NULL: base */
     const ag_model *original;     /* NULL, or the same model unquantized: what quantizing changed is then measured, too */
     const char *text_path;        /* folder or .gguf file that the tokenizer is carried over from; NULL: the base's own, and
                                    * where it has none the export has none, which the log says */
@@ -20,16 +23,22 @@ typedef struct {
     int n_threads;                /* 1 or more */
 } ag_export_options;
 
+/* Kinds of tensors, by which roundings are told apart: the seven projections first, in their order. */
+enum { AG_EXPORT_KIND_EMBED = AG_N_PROJ, AG_EXPORT_KIND_HEAD, AG_EXPORT_KIND_NORM, AG_EXPORT_KIND_BIAS, AG_EXPORT_N_KINDS };
+const char *ag_export_kind_name(int kind); /* "q_proj" …, "embed_tokens", "lm_head", "norms", "biases" */
+
 typedef struct {
     int64_t n_tensors, n_files;   /* files that hold weights */
     uint64_t weight_bytes;
     ag_deviation rounding;        /* weights as written, against the merged ones in f32 */
+    ag_deviation rounding_of[AG_EXPORT_N_KINDS]; /* the same by kind of tensor */
     ag_deviation quantization;    /* the base's projections, against the original's; n = 0 where that was not given */
 } ag_export_report;
 
 typedef struct {
     const char *hf_name, *gguf_name;
     ag_weight w;                  /* a vector is [n,1] f32 */
+    int kind;
     bool is_vector;
     bool is_rotated;              /* q and k: rows that a GGUF of some families stores in rope pairs */
     const ag_lora_view *pair;     /* or NULL */
@@ -58,7 +67,7 @@ typedef ag_status ag_export_sink(void *user, const void *bytes, size_t n, ag_err
  * merged weight is not finite or does not fit the type. */
 AG_MUST_USE ag_status ag_export_tensor_write(const ag_export_tensor *t, ag_weight_type type, int rope_pairs_head_dim,
                                              const ag_export_buffer *buffer, int n_threads, ag_export_sink *sink, void *user,
-                                             ag_deviation *rounding, ag_err *err);
+                                             ag_export_report *report, ag_err *err);
 
 /* report->quantization, where options->original is given. AG_E_SHAPE where the two are not one model. */
 AG_MUST_USE ag_status ag_export_measure_quantization(ag_export_report *report, const ag_export_options *options, ag_err *err);

@@ -3,6 +3,15 @@
 #include <math.h>
 #include <string.h>
 
+/* DoRA: the row of W + s·B·A scaled to its magnitude. A row of length 0 gives what is not finite, which whoever writes it refuses. */
+static void scale_row(float *row, int64_t K, float magnitude)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < K; k++) sum += (double)row[k] * (double)row[k];
+    const float gain = magnitude / (float)sqrt(sum);
+    for (int64_t k = 0; k < K; k++) row[k] *= gain;
+}
+
 static void merge_row(float *out, const ag_weight *w, const ag_lora_view *pair, int64_t n)
 {
     const int64_t K = w->K;
@@ -24,6 +33,7 @@ static void merge_row(float *out, const ag_weight *w, const ag_lora_view *pair, 
 #pragma omp simd
         for (int64_t k = 0; k < n_k; k++) out[k0 + k] += pair->scale * delta[k];
     }
+    if (pair->is_dora) scale_row(out, K, pair->magnitude[n]);
 }
 
 void ag_merge_rows(float *out, const ag_weight *w, const ag_lora_view *pair, int64_t n0, int64_t n1, int n_threads)

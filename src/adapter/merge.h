@@ -1,4 +1,5 @@
-/* The merged weight, row by row: W' = dequant(W) + scale·B·A, in f32, rounded once when a row is written out.
+/* The merged weight, row by row: W' = dequant(W) + scale·B·A, with DoRA scaled to the row's magnitude (its length in double), in f32,
+ * rounded once when a row is written out.
  *
  * No merged matrix exists in memory: rows come in blocks, as many as the caller's buffer holds, and go to a sink.
  *

@@ -1,14 +1,15 @@
-/* Which projections of a model get a LoRA pair: from what a training config asks for, and from what an adapter's config says.
+/* Which modules of a model an adapter takes: from what a training config asks for, and from what an adapter's config says.
  *
- * A module's path is transformers' own, "model.layers.3.self_attn.q_proj". A list of names selects as PEFT does: a name equals
+ * A list of names selects as PEFT does: a name equals
  * the whole path or is its end behind a dot ("q_proj", "self_attn.q_proj"). A pattern is a regular expression (PCRE2, which
  * agrees with Python's re in what such patterns use) that must match the whole path.
  *
- * Only the seven projections of a layer can be trained here. A selection that takes in anything else (embed_tokens, lm_head, a
- * norm) is refused by name, because PEFT would train or refuse it. */
+ * A LoRA pair can stand beside the linear modules of a layer and the embedding; the same modules, the norms and the output head can be
+ * trained in full (modules_to_save). A selection that takes in anything else is refused by name, because PEFT would train or refuse it. */
 #ifndef AG_TARGETS_H
 #define AG_TARGETS_H
 
+#include "adapter/modules.h"
 #include "base/arena.h"
 #include "base/status.h"
 #include "model/description.h"
@@ -28,23 +29,38 @@ typedef enum { AG_TARGETS_AUTO_COMMON, AG_TARGETS_DISCOVER_REQUIRED, AG_TARGETS_
 AG_MUST_USE ag_status ag_targets_choose(const char *const **names, size_t *n_names, ag_targets_mode mode, const char *const *asked,
                                         size_t n_asked, const ag_description *d, ag_arena *arena, ag_err *err);
 
+/* ---- what an adapter takes ------------------------------------------------------------------------------------------------- */
+/* PEFT's keys of the same meaning; texts belong to the caller. */
 typedef struct {
-    int64_t L;
-    bool *on;   /* [L·AG_N_PROJ], layer by layer; in the arena */
-    int64_t n;  /* how many are on, at least 1 */
+    const char *const *names;           /* target_modules as a list … */
+    size_t n_names;
+    const char *pattern;                /* … or, where not NULL, as a pattern; "all-linear" is every linear layer but the head */
+    const char *const *exclude;         /* exclude_modules: a list, as names … */
+    size_t n_exclude;
+    const char *exclude_pattern;        /* … or a pattern */
+    const int64_t *layers;              /* layers_to_transform; n_layers 0: all. Ends of paths select in these layers only … */
+    size_t n_layers;
+    const char *const *layers_patterns; /* … whose index stands behind this name (a regular expression); none: behind any */
+    size_t n_layers_patterns;
+    const char *const *saved;           /* modules_to_save: a module whose path ends with one, behind a dot or not */
+    size_t n_saved;
+} ag_target_rules;
+
+typedef struct {
+    int64_t n_modules;
+    bool *lora, *saved; /* [n_modules], in the arena; never both */
+    int64_t n_lora;     /* at least 1 */
 } ag_target_set;
 
-/* AG_E_CONFIG where a name selects no module or one that cannot be trained. With layers (PEFT's layers_to_transform; n_layers 0: all)
- * an end of a path selects in these layers only; a whole path does so anywhere. */
-AG_MUST_USE ag_status ag_targets_of_names(ag_target_set *out, const char *const *names, size_t n_names, const int64_t *layers,
-                                          size_t n_layers, const ag_description *d, ag_arena *arena, ag_err *err);
-/* Whether a name is the whole path or its end behind a dot: the rule of the names above, and of rank_pattern and alpha_pattern. */
-bool ag_targets_name_selects(const char *name, const char *path);
-/* AG_E_CONFIG where the pattern is no regular expression, is longer than AG_TARGETS_MAX_PATTERN bytes, takes too long, or
- * selects nothing or a module that cannot be trained. "all-linear" is every linear layer but the output head. */
+/* AG_E_CONFIG where a name or pattern selects no module or one that cannot be trained so, is no regular expression, is longer than
+ * AG_TARGETS_MAX_PATTERN bytes, or takes too long. What is excluded or saved gets no pair, as in PEFT. */
 enum { AG_TARGETS_MAX_PATTERN = 1024 };
-AG_MUST_USE ag_status ag_targets_of_pattern(ag_target_set *out, const char *pattern, const ag_description *d, ag_arena *arena,
-                                            ag_err *err);
+AG_MUST_USE ag_status ag_targets_select(ag_target_set *out, const ag_target_rules *rules, const ag_description *d, ag_arena *arena,
+                                        ag_err *err);
+/* first[i], i < ag_modules_count: the first of the keys that selects module i by PEFT's rule for rank_pattern and alpha_pattern, a regular
+ * expression for the whole path or for its end behind a dot; -1: none. `what` names the key's place in sentences. */
+AG_MUST_USE ag_status ag_targets_first_keys(int64_t **first, const char *const *keys, size_t n_keys, const char *what,
+                                            const ag_description *d, ag_arena *arena, ag_err *err);
 /* Whether a pattern is of the plain form that a readiness report admits: at most AG_TARGETS_MAX_PATTERN characters; '^' at the
  * begin, '$' at the end, '.*' (not twice in a row), escaped metacharacters and literals. */
 bool ag_targets_pattern_is_plain(const char *pattern);

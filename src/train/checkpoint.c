@@ -146,17 +146,13 @@ ag_status ag_checkpoint_count(size_t *n, const char *run_dir, ag_err *err)
 static ag_optimizer_param *optimizer_params(const ag_run_state *s, ag_arena *arena)
 {
     const ag_adapter *adapter = &s->job->adapter;
-    ag_optimizer_param *params = ag_arena_array(arena, 2 * adapter->n_pairs, sizeof *params);
-    for (size_t i = 0; i < adapter->n_pairs; i++) {
-        const ag_adapter_pair *pair = &adapter->pairs[i];
-        for (int is_b = 0; is_b < 2; is_b++) {
-            char *name = ag_arena_alloc(arena, AG_ADAPTER_NAME_MAX);
-            ag_adapter_tensor_name(name, pair, is_b ? 'B' : 'A');
-            const size_t at = is_b ? pair->b : pair->a;
-            params[2 * i + (size_t)is_b] = (ag_optimizer_param){
-                .name = name, .rank = 2, .dim = {is_b ? pair->N : pair->R, is_b ? pair->R : pair->K},
-                .exp_avg = s->exp_avg + at, .exp_avg_sq = s->exp_avg_sq + at};
-        }
+    ag_optimizer_param *params = ag_arena_array(arena, adapter->n_trained, sizeof *params);
+    for (size_t i = 0; i < adapter->n_trained; i++) {
+        const ag_trained *t = &adapter->trained[i];
+        char *name = ag_arena_alloc(arena, AG_ADAPTER_NAME_MAX);
+        ag_adapter_trained_name(name, t);
+        params[i] = (ag_optimizer_param){.name = name, .rank = t->rank, .dim = {t->dim[0], t->dim[1]}, .exp_avg = s->exp_avg + t->at,
+                                         .exp_avg_sq = s->exp_avg_sq + t->at};
     }
     return params;
 }
@@ -173,11 +169,9 @@ static ag_status save_sidecar(const ag_run_state *s, ag_progress progress, const
     ag_jw_int(&w, "sampler_position", ag_sampler_at(s->job->train.sampler, progress.step).rows);
     ag_jw_array(&w, "optimizer_shapes");
     ag_jw_array(&w, NULL);
-    for (size_t i = 0; i < 2 * adapter->n_pairs; i++) {
-        const ag_adapter_pair *pair = &adapter->pairs[i / 2];
+    for (size_t i = 0; i < adapter->n_trained; i++) {
         ag_jw_array(&w, NULL);
-        ag_jw_int(&w, NULL, i % 2 ? pair->N : pair->R);
-        ag_jw_int(&w, NULL, i % 2 ? pair->R : pair->K);
+        for (int d = 0; d < adapter->trained[i].rank; d++) ag_jw_int(&w, NULL, adapter->trained[i].dim[d]);
         ag_jw_end(&w);
     }
     ag_jw_end(&w);
@@ -215,14 +209,12 @@ static ag_status save_files(const ag_run_state *s, ag_progress progress, const c
     const ag_train_config *c = job->config;
     const double next_lr = ag_schedule_rate(&job->schedule, progress.step);
     ag_adapter adapter = job->adapter;
-    ag_layer_lora *views = ag_arena_array(arena, (size_t)job->model->d.L, sizeof *views);
-    adapter.layers = views; /* binding writes them: not into those that the decoder reads */
-    ag_adapter_bind(&adapter, s->params, NULL);
+    adapter.params = s->params;
 
     AG_TRY(ag_peft_save(&adapter, dir, c->model_id, c->revision, err));
     AG_TRY(ag_model_text_save(job->text, c->model_path, dir, err));
     AG_TRY(ag_optimizer_save(&(ag_optimizer_state){
-        .params = optimizer_params(s, arena), .n_params = 2 * adapter.n_pairs, .n_updates = progress.n_updates, .lr = next_lr,
+        .params = optimizer_params(s, arena), .n_params = adapter.n_trained, .n_updates = progress.n_updates, .lr = next_lr,
         .initial_lr = c->learning_rate, .beta1 = c->adam_beta1, .beta2 = c->adam_beta2, .eps = c->adam_epsilon,
         .weight_decay = c->weight_decay}, dir, err));
     AG_TRY(ag_scheduler_save(&(ag_scheduler_state){.step = progress.step, .base_lr = c->learning_rate, .last_lr = next_lr}, dir, err));
@@ -297,8 +289,8 @@ static ag_status load_files(ag_run_state *s, ag_progress *progress, const char *
     const ag_train_config *c = s->job->config;
     AG_TRY(check_adapter_config(s, path, arena, err));
     AG_TRY(load_log(s, progress, path, arena, err));
-    AG_TRY(ag_peft_read_weights(s->params, &s->job->adapter, path, err));
-    ag_optimizer_state optimizer = {.params = optimizer_params(s, arena), .n_params = 2 * s->job->adapter.n_pairs};
+    AG_TRY(ag_peft_read_weights(s->params, &s->job->adapter, s->job->model, path, NULL, err));
+    ag_optimizer_state optimizer = {.params = optimizer_params(s, arena), .n_params = s->job->adapter.n_trained};
     AG_TRY(ag_optimizer_load(&optimizer, path, progress->step, err));
     progress->n_updates = optimizer.n_updates;
     ag_scheduler_state scheduler;

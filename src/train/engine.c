@@ -46,7 +46,8 @@ static ag_status allocate(ag_engine *e, ag_err *err)
     AG_TRY(make_batches(e, err));
 
     ag_decoder_options decoder = e->job->decoder;
-    decoder.lora = e->adapter.layers;
+    ag_adapter_attach(&e->adapter, e->job->model);
+    ag_adapter_use(&decoder, &e->adapter);
     AG_TRY(ag_decoder_create(&e->decoder, &decoder, err));
     e->stepper = (ag_stepper){
         .decoder = e->decoder, .backend = e->job->backend, .params = e->state.params, .grads = e->stepper.grads,
@@ -74,15 +75,17 @@ void ag_engine_close(ag_engine *e)
 }
 
 /* ---- where it starts -------------------------------------------------------------------------------------------------- */
-void ag_engine_begin(ag_engine *e)
+ag_status ag_engine_begin(ag_engine *e, ag_err *err)
 {
     e->progress = (ag_progress){0};
-    ag_adapter_draw(&e->adapter, (uint64_t)e->job->config->seed);
+    ag_decoder_refresh(e->decoder);
+    return ag_adapter_draw(&e->adapter, e->job->model, (uint64_t)e->job->config->seed, e->job->backend->n_threads, err);
 }
 
 ag_status ag_engine_resume(ag_engine *e, const char *checkpoint, ag_err *err)
 {
     AG_TRY(ag_checkpoint_load(&e->state, &e->progress, checkpoint, err));
+    ag_decoder_refresh(e->decoder);
     if (e->progress.step > e->n_steps)
         return ag_fail(err, AG_E_CONFIG, "%s: has %lld steps behind it, the config asks for %lld; raise num_train_epochs or max_steps",
                        checkpoint, (long long)e->progress.step, (long long)e->n_steps);

@@ -3,7 +3,7 @@
  *
  *     ag_engine e;
  *     AG_TRY(ag_engine_open(&e, job, err));
- *     AG_TRY(ag_engine_resume(&e, "adapters/demo/checkpoint-50", err));   // or ag_engine_begin(&e)
+ *     AG_TRY(ag_engine_resume(&e, "adapters/demo/checkpoint-50", err));   // or ag_engine_begin(&e, err)
  *     while (e.progress.step < e.n_steps) AG_TRY(ag_engine_step(&e, &taken, err));
  *     ag_engine_close(&e);
  */
@@ -35,7 +35,7 @@ AG_MUST_USE ag_status ag_engine_open(ag_engine *e, const ag_train_job *job, ag_e
 void ag_engine_close(ag_engine *e);
 
 /* The state before the first step … */
-void ag_engine_begin(ag_engine *e);
+AG_MUST_USE ag_status ag_engine_begin(ag_engine *e, ag_err *err);
 /* … or that of a checkpoint. AG_E_CONFIG where it has more steps behind it than the config asks for. */
 AG_MUST_USE ag_status ag_engine_resume(ag_engine *e, const char *checkpoint, ag_err *err);
 

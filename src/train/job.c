@@ -90,18 +90,19 @@ static ag_status plan_adapter(ag_train_job *job, ag_err *err)
         .n_targets = n_names}, &job->arena, err);
 }
 
-/* The decoder's sizes need the shapes of the pairs, which ag_adapter_bind writes; the numbers come when the run binds again. */
+/* The decoder's sizes need the shapes of what is trained; the numbers come when the run binds again. */
 static void plan_decoder(ag_train_job *job)
 {
     const ag_train_config *c = job->config;
     const ag_batch *train = &job->train.batch, *eval = job->eval.rows ? &job->eval.batch : train;
-    ag_adapter_bind(&job->adapter, NULL, NULL);
+    ag_adapter_bind_shapes(&job->adapter);
     job->decoder = (ag_decoder_options){
-        .model = job->model, .backend = job->backend, .lora = job->adapter.layers,
+        .model = job->model, .backend = job->backend,
         .compute = ag_train_config_computes_bf16(c) ? AG_COMPUTE_BF16 : AG_COMPUTE_F32, .train = true,
         .recompute = c->gradient_checkpointing, .dropout = (float)c->lora_dropout, .dropout_key = (uint64_t)c->seed,
         .max_tokens = larger(train->max_T, eval->max_T), .max_targets = larger(train->max_M, eval->max_M),
         .max_positions = larger(train->max_longest, eval->max_longest), .longest_span = larger(train->max_longest, eval->max_longest)};
+    ag_adapter_use(&job->decoder, &job->adapter);
 }
 
 static ag_status open_job(ag_train_job *job, const ag_train_job_options *options, ag_err *err)

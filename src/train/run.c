@@ -190,8 +190,7 @@ static ag_status start_anew(run *r, ag_err *err)
         ag_log(AG_LOG_WARN, "%s: holds %zu checkpoints of an earlier run; this one starts anew and drops them when it has its own first "
                "(resume_from_latest_checkpoint: true goes on from them)", r->run_dir, n_earlier);
     }
-    ag_engine_begin(&r->engine);
-    return AG_OK;
+    return ag_engine_begin(&r->engine, err);
 }
 
 static ag_status begin(run *r, ag_err *err)

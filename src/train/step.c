@@ -14,6 +14,7 @@ static int64_t count_targets(const ag_decoder_batch *batch)
 
 static ag_status update_params(const ag_stepper *s, int64_t update, double lr, double norm, ag_err *err)
 {
+    ag_decoder_refresh(s->decoder);
     const double clip = s->max_grad_norm > 0 ? s->max_grad_norm / (norm + 1e-6) : 1;
     return ag_adamw(s->backend, &(ag_adamw_args){
         .p = ag_vec_f32(s->params, s->n_params), .m = ag_vec_f32(s->exp_avg, s->n_params),

@@ -508,15 +508,15 @@ static void a_config_is_changed_only_where_it_must_be(void **state)
     (void)state;
     ag_str out = {0};
     static const char same[] = "{ \"torch_dtype\":\"bfloat16\",\n\"a\": 1.50 }";
-    must(ag_hf_config_carry_over(&out, same, strlen(same), "c", &err));
+    must(ag_hf_config_carry_over(&out, same, strlen(same), "c", false, &err));
     assert_string_equal(same, out.text);
     ag_str_clear(&out);
     static const char none[] = "{\"a\": 1}";
-    must(ag_hf_config_carry_over(&out, none, strlen(none), "c", &err));
+    must(ag_hf_config_carry_over(&out, none, strlen(none), "c", false, &err));
     assert_string_equal(none, out.text);
     ag_str_clear(&out);
     static const char other[] = "{\"b\": 1e-05, \"dtype\": \"float32\", \"quantization_config\": {\"load_in_4bit\": true}, \"a\": [1, 2]}";
-    must(ag_hf_config_carry_over(&out, other, strlen(other), "c", &err));
+    must(ag_hf_config_carry_over(&out, other, strlen(other), "c", false, &err));
     assert_string_equal("{\n  \"b\": 1e-05,\n  \"dtype\": \"bfloat16\",\n  \"a\": [\n    1,\n    2\n  ]\n}\n", out.text);
     ag_str_free(&out);
 }

@@ -64,7 +64,7 @@ static void gguf_files_of_them_give_the_same(void **state)
 static void adapters_give_pefts_logits_and_gradients(void **state)
 {
     (void)state;
-    static const char *const models[] = {"qwen3", "gemma2", "gemma3"};
+    static const char *const models[] = {"qwen3", "gemma2", "gemma3", "granite4"};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         char path[512], adapter[512];
         snprintf(path, sizeof path, FAMILIES "%s", models[i]);

@@ -40,7 +40,7 @@ static void peft_adapters_are_read_to_the_bit(void **state)
         assert_string_equal("0000000000000000000000000000000000000000", p->config.revision);
         for (size_t i = 0; i < p->adapter.n_pairs; i++) {
             const ag_adapter_pair *pair = &p->adapter.pairs[i];
-            const ag_lora_view *view = &p->adapter.layers[pair->layer].pair[pair->projection];
+            const ag_lora_view *view = &p->adapter.layers[pair->layer].pair[pair->linear->first];
             char name[AG_ADAPTER_NAME_MAX];
             ag_adapter_tensor_name(name, pair, 'A');
             assert_memory_equal(golden_get(&g, name, "F32", pair->R * pair->K), view->a, (size_t)(pair->R * pair->K) * 4);
@@ -81,7 +81,7 @@ static void new_pairs_are_drawn_as_peft_draws_them(void **state)
     float *params = malloc(a.n_params * sizeof *params), *grads = malloc(a.n_params * sizeof *grads);
     memset(params, 0xff, a.n_params * sizeof *params);
     ag_adapter_bind(&a, params, grads);
-    ag_adapter_draw(&a, 42);
+    must(ag_adapter_draw(&a, NULL, 42, 1, &err));
     size_t n_seen = 0;
     for (size_t i = 0; i < a.n_pairs; i++) {
         const ag_adapter_pair *pair = &a.pairs[i];
@@ -92,7 +92,7 @@ static void new_pairs_are_drawn_as_peft_draws_them(void **state)
         assert_memory_equal(golden_get(&g, name, "F32", pair->N * pair->R), params + pair->b, (size_t)(pair->N * pair->R) * 4);
         assert_int_equal(n_seen, pair->a); /* the arrays have no holes, A before B */
         n_seen = pair->b + (size_t)(pair->N * pair->R);
-        assert_ptr_equal(grads + pair->b, a.layers[pair->layer].pair[pair->projection].db);
+        assert_ptr_equal(grads + pair->b, a.layers[pair->layer].pair[pair->linear->first].db);
     }
     assert_int_equal(n_seen, a.n_params);
     golden_close(&g);
@@ -156,27 +156,6 @@ static void what_is_written_reads_back_and_says_what_peft_says(void **state)
     }
 }
 
-static void what_cannot_be_followed_is_refused_by_its_key(void **state)
-{
-    (void)state;
-    ag_err err;
-    ag_arena arena = {0};
-    static const struct {
-        const char *file, *part;
-    } cases[] = {{"config_dora.json", "'use_dora' is set"},           {"config_save_head.json", "'modules_to_save' is set"},
-                 {"config_regex_key.json", "'rank_pattern' has the key '(q|k)_proj'"},
-                 {"config_bias.json", "'bias' is 'all'; only 'none' is supported"}};
-    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        ag_map map;
-        ag_peft_config config;
-        must(ag_map_open(&map, golden_path(cases[c].file), &err));
-        must_fail(AG_E_UNSUPPORTED, cases[c].part,
-                  ag_peft_config_parse(&config, (const char *)map.bytes, map.n, cases[c].file, &arena, &err));
-        ag_map_close(&map);
-    }
-    ag_arena_free(&arena);
-}
-
 static ag_status parse(const char *text, ag_err *err)
 {
     ag_arena arena = {0};
@@ -184,6 +163,30 @@ static ag_status parse(const char *text, ag_err *err)
     const ag_status status = ag_peft_config_parse(&config, text, strlen(text), "a.json", &arena, err);
     ag_arena_free(&arena);
     return status;
+}
+
+static void what_cannot_be_followed_is_refused_by_its_key(void **state)
+{
+    (void)state;
+    ag_err err;
+    static const char *const settings[] = {"\"trainable_token_indices\": [1, 2]", "\"lora_bias\": true", "\"use_qalora\": true",
+                                           "\"layer_replication\": [[0, 1]]", "\"fan_in_fan_out\": true", "\"target_parameters\": [\"w\"]",
+                                           "\"ensure_weight_tying\": true", "\"alora_invocation_tokens\": [3]"};
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        char text[200], part[100];
+        snprintf(text, sizeof text, "{\"peft_type\": \"LORA\", \"target_modules\": [\"q_proj\"], %s}", settings[i]);
+        snprintf(part, sizeof part, "a.json: '%.*s' is set, which this version cannot follow", (int)(strchr(settings[i] + 1, '"') - settings[i] - 1),
+                 settings[i] + 1);
+        must_fail(AG_E_UNSUPPORTED, part, parse(text, &err));
+    }
+    static const char *const kinds[] = {"LOHA", "LOKR", "IA3", "ADALORA", "PROMPT_TUNING", "P_TUNING", "PREFIX_TUNING", "OFT", "BOFT", "VERA", "LN_TUNING",
+                                        "TRAINABLE_TOKENS", "XLORA"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        char text[200], part[100];
+        snprintf(text, sizeof text, "{\"peft_type\": \"%s\", \"target_modules\": [\"q_proj\"]}", kinds[i]);
+        snprintf(part, sizeof part, "'peft_type' is '%s'; only 'LORA'", kinds[i]);
+        must_fail(AG_E_UNSUPPORTED, part, parse(text, &err));
+    }
 }
 
 static void a_config_needs_its_kinds_of_values(void **state)
@@ -204,8 +207,12 @@ static void a_config_needs_its_kinds_of_values(void **state)
               parse("{\"peft_type\": \"LORA\", \"target_modules\": [\"q_proj\"], \"rank_pattern\": {\"q_proj\": \"6\"}}", &err));
     must_fail(AG_E_FORMAT, "'layers_to_transform' must be",
               parse("{\"peft_type\": \"LORA\", \"target_modules\": [\"a\"], \"layers_to_transform\": [1.5]}", &err));
-    must_fail(AG_E_UNSUPPORTED, "'layers_pattern' names other layers",
-              parse("{\"peft_type\": \"LORA\", \"target_modules\": [\"a\"], \"layers_to_transform\": 1, \"layers_pattern\": \"h\"}", &err));
+    must_fail(AG_E_FORMAT, "item 0 of 'layers_pattern'",
+              parse("{\"peft_type\": \"LORA\", \"target_modules\": [\"a\"], \"layers_to_transform\": 1, \"layers_pattern\": [1]}", &err));
+    must_fail(AG_E_FORMAT, "'modules_to_save' must be a list",
+              parse("{\"peft_type\": \"LORA\", \"target_modules\": [\"a\"], \"modules_to_save\": \"lm_head\"}", &err));
+    must_fail(AG_E_UNSUPPORTED, "'bias' is 'some'; 'none', 'all' and 'lora_only'",
+              parse("{\"peft_type\": \"LORA\", \"target_modules\": [\"a\"], \"bias\": \"some\"}", &err));
     must_fail(AG_E_UNSUPPORTED, "'init_lora_weights' is 'pissa'",
               parse("{\"peft_type\": \"LORA\", \"target_modules\": [\"a\"], \"init_lora_weights\": \"pissa\"}", &err));
 }
