@@ -19,6 +19,7 @@
     X(export_gguf)       \
     X(seal_bundle)       \
     X(verify_bundle)     \
+    X(replay)            \
     X(pull)              \
     X(tokenize)          \
     X(detokenize)        \
