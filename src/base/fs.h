@@ -120,6 +120,7 @@ typedef struct {
     int (*rename)(const char *from, const char *to);     /* replaces `to` */
     int (*rename_new)(const char *from, const char *to); /* EEXIST where `to` is there */
     int (*mkdir)(const char *path, unsigned mode);
+    int (*unlink_at)(int dir, const char *name, int flags); /* of cleanups that are asked for, not of those after a failure */
 } ag_fs_calls;
 extern const ag_fs_calls ag_fs_system_calls;
 extern ag_fs_calls ag_fs_calls_used;

@@ -31,8 +31,8 @@ static int system_rename_new(const char *from, const char *to)
     return rename(from, to);
 }
 
-const ag_fs_calls ag_fs_system_calls = {system_open, write, fsync, close, rename, system_rename_new, system_mkdir};
-ag_fs_calls ag_fs_calls_used = {system_open, write, fsync, close, rename, system_rename_new, system_mkdir};
+const ag_fs_calls ag_fs_system_calls = {system_open, write, fsync, close, rename, system_rename_new, system_mkdir, unlinkat};
+ag_fs_calls ag_fs_calls_used = {system_open, write, fsync, close, rename, system_rename_new, system_mkdir, unlinkat};
 
 /* ---- shared pieces -------------------------------------------------------------------------------------------------------- */
 

@@ -54,5 +54,7 @@ typedef struct {
  * for any number of threads. `options` may be NULL: nothing is quantized or looked at. */
 AG_MUST_USE ag_status ag_model_open(ag_model **out, const char *path, const ag_model_options *options, ag_err *err);
 void ag_model_close(ag_model **model);
+/* The checks of open alone: every tensor there, of its shape, none left over. Headers are read, no weight is, and nothing is made. */
+AG_MUST_USE ag_status ag_model_check(ag_description *d, const char *path, ag_arena *arena, ag_err *err);
 
 #endif

@@ -5,95 +5,32 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "train/quarantine.h"
+#include "train/run_scan.h"
 #include "train/trainer_state.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char STAGING[] = ".agoge-ckpt-staging-", DROPPED[] = ".agoge-ckpt-dropped-";
+static const char STAGING[] = AG_CHECKPOINT_STAGING, DROPPED[] = ".agoge-ckpt-dropped-", SIDECAR[] = "agoge_resume.json";
 
 /* trainer_state.json may have 4 MiB; an entry takes about 170 bytes. Older entries of a longer run are in metrics.jsonl. */
 enum { MAX_LOG_ENTRIES = 20000 };
 
 /* ---- which directories are checkpoints ------------------------------------------------------------------------------ */
-static bool has_file(const char *dir, const char *name)
-{
-    ag_arena arena = {0};
-    const bool found = ag_path_is_file(ag_path_join(&arena, dir, name));
-    ag_arena_free(&arena);
-    return found;
-}
-
 int64_t ag_checkpoint_step(const char *run_dir, const char *name)
 {
-    static const char prefix[] = "checkpoint-";
-    if (strncmp(name, prefix, sizeof prefix - 1) != 0) return -1;
-    const char *digits = name + sizeof prefix - 1;
-    int64_t step = 0;
-    if (!*digits) return -1;
-    for (const char *c = digits; *c; c++) {
-        if (!isdigit((unsigned char)*c) || step > (INT64_MAX - 9) / 10) return -1;
-        step = step * 10 + (*c - '0');
-    }
+    if (ag_checkpoint_number(name) < 0) return -1;
     ag_arena arena = {0};
-    const char *dir = ag_path_join(&arena, run_dir, name);
-    const bool valid = ag_path_is_dir(dir) && has_file(dir, "trainer_state.json") && has_file(dir, AG_PEFT_CONFIG_FILE) &&
-                       has_file(dir, AG_PEFT_WEIGHTS_FILE);
+    ag_run_scan scan;
+    ag_err ignored; /* what cannot be looked at is no checkpoint to choose */
+    int64_t step = -1;
+    if (ag_run_scan_make(&scan, run_dir, false, &arena, &ignored) == AG_OK)
+        for (size_t i = 0; i < scan.n; i++)
+            if (strcmp(scan.entries[i].name, name) == 0 && !scan.entries[i].lacks) step = scan.entries[i].step;
     ag_arena_free(&arena);
-    return valid ? step : -1;
-}
-
-typedef struct {
-    int64_t step;
-    const char *path;
-} found_checkpoint;
-
-static int by_step(const void *a, const void *b)
-{
-    const int64_t x = ((const found_checkpoint *)a)->step, y = ((const found_checkpoint *)b)->step;
-    return (x > y) - (x < y);
-}
-
-static ag_status list(found_checkpoint **out, size_t *n, const char *run_dir, ag_arena *arena, ag_err *err)
-{
-    char **names;
-    size_t n_names;
-    *n = 0;
-    *out = NULL;
-    if (!ag_path_is_dir(run_dir)) return AG_OK;
-    AG_TRY(ag_dir_list(&names, &n_names, run_dir, arena, err));
-    *out = ag_arena_array(arena, n_names + 1, sizeof **out);
-    for (size_t i = 0; i < n_names; i++) {
-        const int64_t step = ag_checkpoint_step(run_dir, names[i]);
-        if (step >= 0) (*out)[(*n)++] = (found_checkpoint){step, ag_path_join(arena, run_dir, names[i])};
-    }
-    qsort(*out, *n, sizeof **out, by_step);
-    return AG_OK;
-}
-
-ag_status ag_checkpoint_choose(const char **path, const ag_train_config *config, const char *run_dir, ag_arena *arena, ag_err *err)
-{
-    *path = NULL;
-    if (config->resume_checkpoint_path) {
-        char *dir;
-        AG_TRY(ag_path_existing_dir(&dir, config->resume_checkpoint_path, arena, err));
-        if (ag_checkpoint_step(ag_path_dir(arena, dir), ag_path_base(dir)) < 0)
-            return ag_fail(err, AG_E_NOT_FOUND, "%s: is no whole checkpoint (checkpoint-<step> with trainer_state.json, %s and %s); give "
-                           "another resume_checkpoint_path", dir, AG_PEFT_CONFIG_FILE, AG_PEFT_WEIGHTS_FILE);
-        *path = dir;
-        return AG_OK;
-    }
-    if (!config->resume_from_latest_checkpoint) return AG_OK;
-    found_checkpoint *all;
-    size_t n;
-    AG_TRY(list(&all, &n, run_dir, arena, err));
-    if (n > 0)
-        *path = all[n - 1].path;
-    else
-        ag_log(AG_LOG_INFO, "%s: there is no checkpoint to resume from; starting anew", run_dir);
-    return AG_OK;
+    return step;
 }
 
 /* ---- what a run without an orderly end leaves -------------------------------------------------------------------------- */
@@ -122,13 +59,14 @@ static ag_status drop(const char *run_dir, const char *path, ag_arena *arena, ag
 /* The oldest beyond the limit; with drop_earlier all but the one of this step. */
 static ag_status drop_checkpoints(const ag_run_state *s, int64_t step, const char *run_dir, ag_arena *arena, ag_err *err)
 {
-    const int64_t limit = s->job->config->save_total_limit;
-    found_checkpoint *all;
-    size_t n;
-    AG_TRY(list(&all, &n, run_dir, arena, err));
-    for (size_t i = 0; i < n; i++) {
-        const bool is_beyond = limit > 0 && n - i > (size_t)limit, is_earlier = s->drop_earlier && all[i].step != step;
-        if (is_beyond || is_earlier) AG_TRY(drop(run_dir, all[i].path, arena, err));
+    const size_t limit = s->job->config->save_total_limit > 0 ? (size_t)s->job->config->save_total_limit : SIZE_MAX;
+    ag_run_scan scan;
+    AG_TRY(ag_run_scan_make(&scan, run_dir, false, arena, err));
+    size_t n_newer = scan.n_valid;
+    for (size_t i = 0; i < scan.n; i++) {
+        if (scan.entries[i].lacks) continue;
+        const bool is_beyond = n_newer-- > limit, is_earlier = s->drop_earlier && scan.entries[i].step != step;
+        if (is_beyond || is_earlier) AG_TRY(drop(run_dir, ag_path_join(arena, run_dir, scan.entries[i].name), arena, err));
     }
     return AG_OK;
 }
@@ -136,8 +74,9 @@ static ag_status drop_checkpoints(const ag_run_state *s, int64_t step, const cha
 ag_status ag_checkpoint_count(size_t *n, const char *run_dir, ag_err *err)
 {
     ag_arena arena = {0};
-    found_checkpoint *all;
-    ag_status status = list(&all, n, run_dir, &arena, err);
+    ag_run_scan scan;
+    const ag_status status = ag_run_scan_make(&scan, run_dir, false, &arena, err);
+    *n = scan.n_valid;
     ag_arena_free(&arena);
     return status;
 }
@@ -180,7 +119,7 @@ static ag_status save_sidecar(const ag_run_state *s, ag_progress progress, const
     ag_jw_end(&w);
     ag_jw_end(&w);
     ag_str_add_char(&text, '\n');
-    ag_status status = ag_file_publish(ag_path_join(&arena, dir, "agoge_resume.json"), text.text, text.n, err);
+    ag_status status = ag_file_publish(ag_path_join(&arena, dir, SIDECAR), text.text, text.n, err);
     ag_str_free(&text);
     ag_arena_free(&arena);
     return status;
@@ -225,6 +164,13 @@ static ag_status save_files(const ag_run_state *s, ag_progress progress, const c
     return save_trainer_state(s, progress, dir, arena, err);
 }
 
+/* A save that failed is evidence and goes to the quarantine; but a disk that is full needs the room more. */
+static void keep_partial(const char *run_dir, const char *staging, ag_status why)
+{
+    ag_err ignored; /* the save's own failure is what is reported */
+    if (why != AG_E_NO_SPACE) (void)!ag_quarantine_move(run_dir, ag_path_base(staging), AG_QUARANTINE_INTERRUPTED, NULL, 0, &ignored);
+}
+
 static ag_status publish(ag_run_state *s, ag_progress progress, const char *run_dir, ag_arena *arena, ag_err *err)
 {
     ag_dir_writer w;
@@ -235,6 +181,7 @@ static ag_status publish(ag_run_state *s, ag_progress progress, const char *run_
     AG_TRY(ag_dir_begin(&w, path, STAGING, err));
     ag_status status = save_files(s, progress, w.staging, arena, err);
     if (status) {
+        keep_partial(run_dir, w.staging, status);
         ag_dir_abort(&w);
         return status;
     }
@@ -306,4 +253,119 @@ ag_status ag_checkpoint_load(ag_run_state *s, ag_progress *progress, const char 
     ag_status status = load_files(s, progress, path, &arena, err);
     ag_arena_free(&arena);
     return status;
+}
+
+/* ---- choosing ------------------------------------------------------------------------------------------------------------------- */
+enum { N_FIELDS = 6 };
+
+/* agoge_resume.json, where it is there, must speak of this step. A Trainer's checkpoint has none: the position follows from the step. */
+static ag_status check_sidecar(const char *path, int64_t step, ag_arena *arena, ag_err *err)
+{
+    enum { MOST_BYTES = 4 << 20 };
+    const char *file = ag_path_join(arena, path, SIDECAR);
+    if (!ag_path_is_file(file)) return AG_OK;
+    json_t *root;
+    int64_t global_step = -1, position = -1;
+    AG_TRY(ag_json_load(&root, file, MOST_BYTES, err));
+    ag_status status = ag_json_need_int(root, "global_step", step, step, &global_step, file, err);
+    if (!status) status = ag_json_need_int(root, "sampler_position", 0, INT64_MAX, &position, file, err);
+    ag_json_free(&root);
+    return status;
+}
+
+/* What an equivalent resume lacks, by name; the log says why. AG_E_CONFIG where the checkpoint and the config contradict each other:
+ * that is no fault of the checkpoint. */
+static ag_status find_missing(const char *missing[N_FIELDS], size_t *n, ag_run_state *s, const char *path, int64_t step, ag_err *err)
+{
+    ag_arena arena = {0};
+    ag_trainer_rng rng;
+    ag_scheduler_state scheduler;
+    ag_progress progress = {0};
+    ag_err why;
+    *n = 0;
+    ag_status status = check_adapter_config(s, path, &arena, &why);
+    if (status == AG_E_CONFIG) {
+        if (err) *err = why;
+        goto out;
+    }
+    ag_optimizer_state optimizer = {.params = optimizer_params(s, &arena), .n_params = 2 * s->job->adapter.n_pairs};
+    const ag_status weights = status ? status : ag_peft_read_weights(s->params, &s->job->adapter, path, &why);
+    const struct {
+        const char *field;
+        ag_status status;
+    } fields[N_FIELDS] = {
+        {"adapter_weights", weights},
+        {"global_step", load_log(s, &progress, path, &arena, &why)},
+        {"optimizer", ag_optimizer_load(&optimizer, path, step, &why)},
+        {"scheduler", ag_scheduler_load(&scheduler, path, step, &why)},
+        {"sampler_position", check_sidecar(path, step, &arena, &why)},
+        {"rng", ag_trainer_rng_load(&rng, path, &why)},
+    };
+    status = AG_OK;
+    for (int i = 0; i < N_FIELDS; i++)
+        if (fields[i].status || (i == 1 && progress.step != step)) missing[(*n)++] = fields[i].field;
+out:
+    ag_arena_free(&arena);
+    return status;
+}
+
+static const char *listed(const char *const *words, size_t n, ag_arena *arena)
+{
+    const char *text = "";
+    for (size_t i = 0; i < n; i++) text = ag_arena_printf(arena, "%s%s%s", text, i ? ", " : "", words[i]);
+    return text;
+}
+
+typedef struct {
+    const char *missing[N_FIELDS];
+    size_t n;
+} lack;
+
+static ag_status choose_latest(const char **path, ag_run_state *s, const ag_run_scan *scan, const char *run_dir, ag_arena *arena,
+                               ag_err *err)
+{
+    lack *lacks = ag_arena_array(arena, scan->n, sizeof *lacks);
+    for (size_t i = scan->n; i-- > 0;) {
+        const ag_checkpoint_entry *entry = &scan->entries[i];
+        if (entry->lacks) continue;
+        const char *dir = ag_path_join(arena, run_dir, entry->name);
+        AG_TRY(find_missing(lacks[i].missing, &lacks[i].n, s, dir, entry->step, err));
+        if (lacks[i].n > 0) continue;
+        *path = dir;
+        for (size_t k = i + 1; k < scan->n; k++) {
+            const ag_checkpoint_entry *newer = &scan->entries[k];
+            if (newer->lacks || newer->is_link) continue;
+            ag_log(AG_LOG_WARN, "%s/%s cannot be gone on from as if the run had not stopped: it lacks %s", run_dir, newer->name,
+                   listed(lacks[k].missing, lacks[k].n, arena));
+            AG_TRY(ag_quarantine_move(run_dir, newer->name, AG_QUARANTINE_NOT_EQUIVALENT, lacks[k].missing, lacks[k].n, err));
+        }
+        return AG_OK;
+    }
+    const lack *newest = &lacks[scan->latest - scan->entries];
+    *path = ag_path_join(arena, run_dir, scan->latest->name);
+    ag_log(AG_LOG_WARN, "%s: this resume is not equivalent to a run that never stopped; the checkpoint lacks %s", *path,
+           listed(newest->missing, newest->n, arena));
+    return AG_OK;
+}
+
+ag_status ag_checkpoint_choose(const char **path, ag_run_state *state, const char *run_dir, ag_arena *arena, ag_err *err)
+{
+    const ag_train_config *config = state->job->config;
+    *path = NULL;
+    if (config->resume_checkpoint_path) {
+        char *dir;
+        AG_TRY(ag_path_existing_dir(&dir, config->resume_checkpoint_path, arena, err));
+        if (ag_checkpoint_step(ag_path_dir(arena, dir), ag_path_base(dir)) < 0)
+            return ag_fail(err, AG_E_NOT_FOUND, "%s: is no whole checkpoint (checkpoint-<step> with trainer_state.json, %s and %s, and no "
+                           ".bin or .ckpt weights below it); give another resume_checkpoint_path", dir, AG_PEFT_CONFIG_FILE,
+                           AG_PEFT_WEIGHTS_FILE);
+        *path = dir;
+        return AG_OK;
+    }
+    if (!config->resume_from_latest_checkpoint) return AG_OK;
+    ag_run_scan scan;
+    AG_TRY(ag_run_scan_make(&scan, run_dir, false, arena, err));
+    if (scan.latest) return choose_latest(path, state, &scan, run_dir, arena, err);
+    ag_log(AG_LOG_INFO, "%s: there is no checkpoint to resume from; starting anew", run_dir);
+    return AG_OK;
 }

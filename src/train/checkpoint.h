@@ -36,9 +36,11 @@ typedef struct {
 AG_MUST_USE ag_status ag_checkpoint_save(ag_run_state *state, ag_progress progress, const char *run_dir, ag_err *err);
 
 /* The checkpoint that a run is to resume from by its config (resume_checkpoint_path, else resume_from_latest_checkpoint), or NULL: start
- * anew. What is unfinished in run_dir is left alone, but never chosen. */
-AG_MUST_USE ag_status ag_checkpoint_choose(const char **path, const ag_train_config *config, const char *run_dir, ag_arena *arena,
-                                           ag_err *err);
+ * anew. Of the valid ones the newest is taken from which the run goes on as if it had never stopped: global step, optimizer, scheduler,
+ * position in the data, generators and adapter weights are all there and fit this job. Newer ones that lack any of these go to the
+ * quarantine (non_equivalent_resume); where every one lacks something nothing is moved, and the newest is taken with a warning that
+ * says what it lacks. `state` is used as a place to load into. */
+AG_MUST_USE ag_status ag_checkpoint_choose(const char **path, ag_run_state *state, const char *run_dir, ag_arena *arena, ag_err *err);
 
 /* How many whole checkpoints are in run_dir. */
 AG_MUST_USE ag_status ag_checkpoint_count(size_t *n, const char *run_dir, ag_err *err);

@@ -9,6 +9,7 @@
 #include "train/markers.h"
 #include "train/metrics.h"
 #include "train/profile_window.h"
+#include "train/quarantine.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -205,7 +206,8 @@ static ag_status begin(run *r, ag_err *err)
     r->backend.profile = ag_profile_window_ops(r->window);
     AG_TRY(ag_engine_open(&r->engine, r->job, err));
     const char *resume;
-    AG_TRY(ag_checkpoint_choose(&resume, c, r->run_dir, &r->arena, err));
+    AG_TRY(ag_quarantine_sweep(r->run_dir, err));
+    AG_TRY(ag_checkpoint_choose(&resume, &r->engine.state, r->run_dir, &r->arena, err));
     if (resume)
         AG_TRY(ag_engine_resume(&r->engine, resume, err));
     else

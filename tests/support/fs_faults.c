@@ -4,12 +4,16 @@
 #include "base/fs.h"
 
 #include <errno.h>
+#include <stdbool.h>
+#include <unistd.h>
 
 static int fails_at, n_calls;
+static bool deadly;
 
 static int fails(void)
 {
     if (++n_calls != fails_at) return 0;
+    if (deadly) _exit(FS_FAULTS_DEATH);
     errno = EIO;
     return 1;
 }
@@ -20,6 +24,7 @@ static int faulty_fsync(int fd) { return fails() ? -1 : ag_fs_system_calls.fsync
 static int faulty_rename(const char *from, const char *to) { return fails() ? -1 : ag_fs_system_calls.rename(from, to); }
 static int faulty_rename_new(const char *from, const char *to) { return fails() ? -1 : ag_fs_system_calls.rename_new(from, to); }
 static int faulty_mkdir(const char *path, unsigned mode) { return fails() ? -1 : ag_fs_system_calls.mkdir(path, mode); }
+static int faulty_unlink_at(int dir, const char *name, int flags) { return fails() ? -1 : ag_fs_system_calls.unlink_at(dir, name, flags); }
 
 static int faulty_close(int fd)
 {
@@ -32,7 +37,15 @@ void fs_faults_begin(int at)
 {
     fails_at = at;
     n_calls = 0;
-    ag_fs_calls_used = (ag_fs_calls){faulty_open, faulty_write, faulty_fsync, faulty_close, faulty_rename, faulty_rename_new, faulty_mkdir};
+    deadly = false;
+    ag_fs_calls_used = (ag_fs_calls){faulty_open, faulty_write, faulty_fsync, faulty_close, faulty_rename, faulty_rename_new, faulty_mkdir,
+                                     faulty_unlink_at};
+}
+
+void fs_faults_begin_deadly(int at)
+{
+    fs_faults_begin(at);
+    deadly = true;
 }
 
 int fs_faults_end(void)

@@ -7,6 +7,9 @@
 
 /* The at-th call fails with EIO; 0: none does. */
 void fs_faults_begin(int at);
+/* At the at-th call the process ends, as by a kill: _exit(FS_FAULTS_DEATH) without that call. For a forked child. */
+enum { FS_FAULTS_DEATH = 77 };
+void fs_faults_begin_deadly(int at);
 /* Back to the system; the calls that were made. */
 int fs_faults_end(void);
 
