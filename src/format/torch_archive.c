@@ -51,11 +51,11 @@ static ag_status check_root(const ag_torch_value *root, ag_arena *arena, ag_err 
     return AG_OK;
 }
 
-static ag_status read_archive(ag_torch_archive *a, const unsigned char *bytes, size_t n, unsigned flags, ag_err *err)
+static ag_status read_archive(ag_torch_archive *a, const unsigned char *bytes, size_t n, const ag_map *map, unsigned flags, ag_err *err)
 {
     ag_torch_zip zip;
     const ag_torch_member *pickle;
-    AG_TRY(ag_torch_zip_read(&zip, bytes, n, &a->arena, err));
+    AG_TRY(ag_torch_zip_read(&zip, bytes, n, map, &a->arena, err));
     AG_TRY(find_member(&pickle, &zip, "data.pkl", err));
     AG_TRY(check_records(&zip, err));
     AG_TRY(ag_torch_unpickle(&a->root, pickle->bytes, pickle->n, &zip, flags, &a->arena, err));
@@ -63,14 +63,19 @@ static ag_status read_archive(ag_torch_archive *a, const unsigned char *bytes, s
     return check_root(a->root, &a->arena, err);
 }
 
-ag_status ag_torch_parse(ag_torch_archive *out, const void *bytes, size_t n, const char *name, unsigned flags, ag_err *err)
+static ag_status parse(ag_torch_archive *out, const void *bytes, size_t n, const ag_map *map, const char *name, unsigned flags, ag_err *err)
 {
     *out = (ag_torch_archive){0};
-    ag_status status = read_archive(out, bytes, n, flags, err);
+    ag_status status = read_archive(out, bytes, n, map, flags, err);
     if (!status) return AG_OK;
     (void)ag_err_prefix(err, "%s", name);
     ag_torch_close(out);
     return status;
+}
+
+ag_status ag_torch_parse(ag_torch_archive *out, const void *bytes, size_t n, const char *name, unsigned flags, ag_err *err)
+{
+    return parse(out, bytes, n, NULL, name, flags, err);
 }
 
 ag_status ag_torch_open(ag_torch_archive *out, const char *path, unsigned flags, ag_err *err)
@@ -78,7 +83,7 @@ ag_status ag_torch_open(ag_torch_archive *out, const char *path, unsigned flags,
     *out = (ag_torch_archive){0};
     ag_map map;
     AG_TRY(ag_map_open_no_link(&map, path, err));
-    ag_status status = ag_torch_parse(out, map.bytes, map.n, path, flags, err);
+    ag_status status = parse(out, map.bytes, map.n, &map, path, flags, err);
     if (status) ag_map_close(&map);
     else out->map = map;
     return status;

@@ -220,20 +220,21 @@ static ag_status check_members(ag_torch_zip *zip, ag_err *err)
     return AG_OK;
 }
 
-static ag_status check_crc(const ag_torch_member *m, ag_err *err)
+static ag_status check_crc(const ag_torch_member *m, const ag_map *map, ag_err *err)
 {
     uLong crc = crc32(0, NULL, 0);
     for (size_t at = 0; at < m->n;) {
         size_t n = m->n - at < CRC_BLOCK_BYTES ? m->n - at : CRC_BLOCK_BYTES;
         crc = crc32(crc, m->bytes + at, (uInt)n);
         at += n;
+        if (map && m->n > CRC_BLOCK_BYTES) ag_map_forget(map, (size_t)(m->bytes - map->bytes) + at - n, n);
     }
     if (crc == m->crc) return AG_OK;
     return ag_fail(err, AG_E_FORMAT, "member %.*s of the archive is damaged: its CRC is %08lx, the directory says %08lx", (int)m->n_name,
                    m->name, (unsigned long)crc, (unsigned long)m->crc);
 }
 
-ag_status ag_torch_zip_read(ag_torch_zip *zip, const unsigned char *bytes, size_t n, ag_arena *arena, ag_err *err)
+ag_status ag_torch_zip_read(ag_torch_zip *zip, const unsigned char *bytes, size_t n, const ag_map *map, ag_arena *arena, ag_err *err)
 {
     *zip = (ag_torch_zip){0};
     directory d = {0};
@@ -253,7 +254,7 @@ ag_status ag_torch_zip_read(ag_torch_zip *zip, const unsigned char *bytes, size_
     }
     qsort(zip->members, zip->n, sizeof *zip->members, compare_members);
     AG_TRY(check_members(zip, err));
-    for (size_t i = 0; i < zip->n; i++) AG_TRY(check_crc(&zip->members[i], err));
+    for (size_t i = 0; i < zip->n; i++) AG_TRY(check_crc(&zip->members[i], map, err));
     return AG_OK;
 }
 

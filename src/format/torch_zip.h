@@ -35,8 +35,10 @@ typedef struct {
 } ag_torch_zip;
 
 /* Checks everything that forge.md 4.9 (rules 2 to 6) asks of the container: one disk, limits, names, storages, layout without
- * overlap, and every member's CRC. */
-AG_MUST_USE ag_status ag_torch_zip_read(ag_torch_zip *zip, const unsigned char *bytes, size_t n, ag_arena *arena, ag_err *err);
+ * overlap, and every member's CRC. `map` is what the bytes are mapped by, whose pages are given back as they are summed; NULL: they lie in
+ * memory. */
+AG_MUST_USE ag_status ag_torch_zip_read(ag_torch_zip *zip, const unsigned char *bytes, size_t n, const ag_map *map, ag_arena *arena,
+                                        ag_err *err);
 /* The member "<root>/<name>", or NULL. */
 const ag_torch_member *ag_torch_zip_find(const ag_torch_zip *zip, const char *name, size_t n_name);
 
