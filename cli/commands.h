@@ -14,6 +14,8 @@
     X(chat)              \
     X(serve)             \
     X(score)             \
+    X(run_status)        \
+    X(cleanup_run)       \
     X(export_final_model) \
     X(merge_adapter)     \
     X(export_gguf)       \
