@@ -106,6 +106,8 @@ static inline bf16 f32_to_bf16(float x)
 static inline uint32_t bf16_pair(float low, float high) { return (uint32_t)f32_to_bf16(high) << 16 | f32_to_bf16(low); }
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 
+static inline float mul_add_unfused(float a, float b, float c) { return a * b + c; }
+
 /* ---- memory --------------------------------------------------------------------------------------------------------------- */
 struct alignas(16) uint4 {
     uint32_t x, y, z, w;

@@ -145,10 +145,12 @@ static void fiber_begin()
     abort();
 }
 
+static bool same_place(emu_place a, emu_place b) { return a.line == b.line && (a.file == b.file || strcmp(a.file, b.file) == 0); }
+
 /* ---- barriers ------------------------------------------------------------------------------------------------------------- */
 void emu_block_barrier(emu_place place)
 {
-    if (emu.n_at_block && (emu.block_place.line != place.line || strcmp(emu.block_place.file, place.file) != 0))
+    if (emu.n_at_block && !same_place(emu.block_place, place))
         emu_fault("waits at the barrier %s:%d, others of its block at %s:%d", place.file, place.line, emu.block_place.file,
                   emu.block_place.line);
     if (emu.n_done) emu_fault("waits at the barrier %s:%d, but %u threads have left", place.file, place.line, emu.n_done);
@@ -167,7 +169,7 @@ void emu_collective(const char *operation, void *arguments, void (*perform)(void
     emu_warp &warp = emu_own_warp();
     const unsigned lane = emu.current % WARP;
     if (warp.left) emu_fault("is at %s (%s:%d), but lanes of its warp have left", operation, place.file, place.line);
-    if (warp.arrived && (warp.place.line != place.line || strcmp(warp.place.file, place.file) != 0 || strcmp(warp.operation, operation) != 0))
+    if (warp.arrived && (!same_place(warp.place, place) || (warp.operation != operation && strcmp(warp.operation, operation) != 0)))
         emu_fault("is at %s (%s:%d), other lanes of its warp at %s (%s:%d)", operation, place.file, place.line, warp.operation,
                   warp.place.file, warp.place.line);
     warp.operation = operation, warp.place = place;

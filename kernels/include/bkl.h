@@ -191,6 +191,107 @@ typedef struct {
     float scale;
 } bkl_attention_bwd_args;
 
+/* The thin products of LoRA pairs, up to BKL_LORA_MAX at once: out = scale·left·right. Forward h' = s·x·Aᵀ, backward dh = s·dy·B. */
+enum { BKL_LORA_MAX = 6 };
+typedef struct {
+    bkl_bf16 *out;         /* out [T,R] */
+    const bkl_bf16 *left;  /* in [T,K] */
+    const bkl_bf16 *right; /* in [R,K]; or [K,R] (right_is_kn) */
+    int64_t K, left_pitch;
+    float scale;
+    bool right_is_kn;
+} bkl_lora_down_item;
+typedef struct {
+    int n;
+    bkl_lora_down_item item[BKL_LORA_MAX];
+    int64_t T, R; /* R a multiple of 8 */
+} bkl_lora_down_args;
+
+/* The gradients of LoRA pairs: dA[R,W] (= or +=) leftᵀ·wide with left = dh, wide = x; dB[W,R] (transposed) with left = h', wide = dy. */
+typedef struct {
+    float *out;            /* [R,W], or [W,R] (transposed) */
+    const bkl_bf16 *left;  /* in [T,R] */
+    const bkl_bf16 *wide;  /* in [T,W] */
+    int64_t W, wide_pitch;
+    bool transposed;
+} bkl_lora_grad_item;
+typedef struct {
+    int n;
+    bkl_lora_grad_item item[BKL_LORA_MAX];
+    int64_t T, R;
+    bool accumulate;
+} bkl_lora_grad_args;
+
+/* x[t] = scale·W[ids[t]] */
+typedef struct {
+    bkl_bf16 *x;           /* out [T,C] */
+    const int32_t *ids;    /* in [T], each in the table (the caller has checked) */
+    const bkl_bf16 *w;     /* in [V,C] */
+    int64_t T, C;
+    float scale;
+} bkl_embed_args;
+
+/* Head and cross-entropy of the M rows that have a target. */
+typedef struct {
+    float *nll;               /* out [M] */
+    int32_t *best;            /* out [M] the id with the largest logit, the lowest of equals; NULL: not wanted */
+    bkl_bf16 *dx;             /* out [M,C]; NULL: forward only */
+    const bkl_bf16 *x;        /* in [M,C] */
+    const int32_t *targets;   /* in [M], each in the vocabulary (the caller has checked) */
+    const bkl_bf16 *w;        /* in [V,C] */
+    int64_t M, C, V;
+    float logit_scale, dloss; /* dloss: 1 / number of targets of the optimizer step */
+} bkl_head_ce_args;
+
+/* What an AdamW step multiplies with; lies in device memory, so that a graph sees each step's own. */
+typedef struct {
+    float decay;                            /* 1 - lr·wd */
+    float beta2, one_minus_beta1, one_minus_beta2;
+    float root_correction2;                 /* sqrt(1-β2^t) */
+    float eps;
+    float step_size;                        /* lr / (1-β1^t) */
+} bkl_adamw_coefficients;
+
+typedef struct {
+    float *p, *m, *v;                       /* in and out [n] */
+    bkl_bf16 *p_bf16;                       /* out [n] the new p, rounded; NULL: not wanted */
+    const float *g;                         /* in [n] */
+    const float *grad_scale;                /* in [1], grad_norm's out + 1; NULL: 1 */
+    const bkl_adamw_coefficients *coefficients;
+    int64_t n;
+} bkl_adamw_args;
+
+/* The same with moments of 8 bits, blocks of 256 elements. */
+typedef struct {
+    float *p;                               /* in and out [n] */
+    uint8_t *m, *v;                         /* in and out [n] codes */
+    float *m_scale, *v_scale;               /* in and out [⌈n/256⌉]; zeros at first */
+    const float *signed_map, *unsigned_map; /* in [256] ascending, of m and of v */
+    bkl_bf16 *p_bf16;                       /* out [n] or NULL */
+    const float *g, *grad_scale;
+    const bkl_adamw_coefficients *coefficients;
+    int64_t n;
+} bkl_adamw8_args;
+
+typedef struct {
+    float *out;            /* out [2]: the norm; what to multiply gradients with so that it is at most max_norm */
+    const float *g;        /* in [n] */
+    int64_t n;
+    float max_norm;        /* 0: no limit */
+} bkl_grad_norm_args;
+
+typedef struct {
+    uint8_t *packed;       /* out [n/2], 4-byte aligned */
+    float *absmax;         /* out [n/64] */
+    const bkl_bf16 *x;     /* in [n], n a multiple of 64 */
+    int64_t n;
+} bkl_nf4_quantize_args;
+
+typedef struct {
+    bkl_bf16 *y;           /* out [N,K] */
+    bkl_nf4_weight w;
+} bkl_nf4_dequantize_args;
+
 /* ---- the list: every op once -------------------------------------------------------------------------------------------- */
 #define BKL_OPS(X)  \
     X(rmsnorm_fwd)  \
@@ -202,7 +303,16 @@ typedef struct {
     X(nf4_fwd)      \
     X(nf4_bwd)      \
     X(attention_fwd) \
-    X(attention_bwd)
+    X(attention_bwd) \
+    X(lora_down)    \
+    X(lora_grad)    \
+    X(embed)        \
+    X(head_ce)      \
+    X(adamw)        \
+    X(adamw8)       \
+    X(grad_norm)    \
+    X(nf4_quantize) \
+    X(nf4_dequantize)
 
 /* ---- the table ---------------------------------------------------------------------------------------------------------- */
 typedef struct {

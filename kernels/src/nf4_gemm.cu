@@ -9,6 +9,7 @@
  * bf16(code·scale), the product taken in f32, as the CPU's linear op rounds it. */
 #include "gemm_tile.h"
 #include "lab.h"
+#include "nf4_code.h"
 
 enum { STAGES = 3, SHARED_BYTES = (STAGES + 2) * TILE_BYTES, MAX_STRETCHES = 2 * BKL_NF4_MAX };
 
@@ -49,22 +50,11 @@ BKL_FN packed32 packed_load(const bkl_nf4_weight *w, int64_t row, int64_t column
     p.codes.x = p.codes.y = p.codes.z = p.codes.w = 0x77777777u; /* zeros */
     p.scale = 0;
     if (row < w->N && column < w->K) {
-        const int64_t at = row * w->K + column, block = at / 64;
+        const int64_t at = row * w->K + column;
         p.codes = load16(w->packed + at / 2);
-        p.scale = w->absmax ? w->absmax[block] : w->map[w->absmax_q[block]] * w->nested_absmax[block / 256] + w->offset;
+        p.scale = nf4_scale(w, at / 64);
     }
     return p;
-}
-
-/* Eight codes of a word, the first in the high half of the lowest byte, as bf16. */
-BKL_FN uint4 dequantize8(uint32_t word, float scale, const float *code)
-{
-    uint4 v;
-    v.x = bf16_pair(code[word >> 4 & 15] * scale, code[word & 15] * scale);
-    v.y = bf16_pair(code[word >> 12 & 15] * scale, code[word >> 8 & 15] * scale);
-    v.z = bf16_pair(code[word >> 20 & 15] * scale, code[word >> 16 & 15] * scale);
-    v.w = bf16_pair(code[word >> 28] * scale, code[word >> 24 & 15] * scale);
-    return v;
 }
 
 /* Which 32 values of the right tile are this thread's: of a row of the tile, from a column on. */
@@ -88,7 +78,7 @@ template <bool is_kn> BKL_FN void right_store(bf16 *tile, packed32 p, const floa
     const uint32_t words[4] = {p.codes.x, p.codes.y, p.codes.z, p.codes.w};
     BKL_UNROLL
     for (int i = 0; i < 4; i++)
-        store16(right_at<is_kn>(tile, own_row<is_kn>(), own_column<is_kn>() / 8 + i), dequantize8(words[i], p.scale, code));
+        store16(right_at<is_kn>(tile, own_row<is_kn>(), own_column<is_kn>() / 8 + i), nf4_dequantize8(words[i], p.scale, code));
 }
 
 /* The same from a bf16 matrix: the stretch of a LoRA pair. */
@@ -105,18 +95,6 @@ template <bool is_kn> BKL_FN void right_copy(bf16 *tile, const stretch *s, int64
     }
 }
 
-BKL_FN float code_of(int i)
-{
-    const float code[16] = {-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f, -0.28444138169288635f,
-                            -0.18477343022823334f, -0.09105003625154495f, 0.0f, 0.07958029955625534f, 0.16093020141124725f,
-                            0.24611230194568634f, 0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f,
-                            0.7229568362236023f, 1.0f};
-    float x = 0;
-    BKL_UNROLL
-    for (int j = 0; j < 16; j++) x = i == j ? code[j] : x;
-    return x;
-}
-
 template <bool is_kn> __global__ void __launch_bounds__(TILE_THREADS) nf4_gemm_kernel(stretches s, tile_result to, int n_tiles)
 {
     BKL_SHARED(float, code, [16]);
@@ -125,7 +103,7 @@ template <bool is_kn> __global__ void __launch_bounds__(TILE_THREADS) nf4_gemm_k
     const int64_t m0 = (int64_t)blockIdx.x * TILE_M, n0 = (int64_t)blockIdx.y * TILE_N;
     float sums[4][4][4];
     tile_clear(sums);
-    if (threadIdx.x < 16) code[threadIdx.x] = code_of((int)threadIdx.x);
+    if (threadIdx.x < 16) code[threadIdx.x] = nf4_code((int)threadIdx.x);
     __syncthreads();
 
     cursor ahead = {0, 0}, now = {0, 0};

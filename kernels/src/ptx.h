@@ -35,6 +35,9 @@ BKL_FN uint32_t bf16_pair(float low, float high)
     return y;
 }
 
+/* a·b + c rounded twice, as a CPU without fused instructions has it */
+BKL_FN float mul_add_unfused(float a, float b, float c) { return __fadd_rn(__fmul_rn(a, b), c); }
+
 /* ---- memory ------------------------------------------------------------------------------------------------------------- */
 BKL_FN uint4 load16(const void *from) { return *(const uint4 *)from; }
 BKL_FN void store16(void *to, uint4 value) { *(uint4 *)to = value; }
