@@ -24,8 +24,8 @@ static void write_statistics(ag_str *out, const ag_comparison *c)
     const ag_interval i = ag_paired_difference_interval(c->both_correct, c->improved, c->regressed, c->both_incorrect);
     ag_str_printf(out, "- Delta accuracy (SFT - base): %+.4f over %lld pairs, 95 %% interval %+.4f to %+.4f (Newcombe, paired)\n",
                   (double)(c->improved - c->regressed) / (double)n, (long long)n, i.low, i.high);
-    ag_str_printf(out, "- Exact McNemar test of the %lld pairs that differ: p = %.4g, two-sided\n", (long long)(c->improved + c->regressed),
-                  ag_mcnemar_exact(c->improved, c->regressed));
+    ag_str_printf(out, "- Exact McNemar test, two-sided: p = %.4g (pairs that differ: %lld)\n",
+                  ag_mcnemar_exact(c->improved, c->regressed), (long long)(c->improved + c->regressed));
 }
 
 static const char *text_of(const json_t *object, const char *key)
