@@ -53,7 +53,7 @@ static void fused_modules_have_one_pair(void **state)
     static const char *const families[] = {"phi3", "granite4"};
     for (size_t i = 0; i < 2; i++) {
         adapter_distances d;
-        char base[512], adapter[512];
+        char base[500], adapter[512];
         snprintf(base, sizeof base, AGOGE_TESTS_DIR "/golden/families/%s", families[i]);
         snprintf(adapter, sizeof adapter, "%s/adapter", base);
         must(adapter_golden_compare(&d, base, adapter, NULL, &err));

@@ -74,6 +74,7 @@ static ag_status logits_of(float *out, const job *j, const ag_model *model, cons
     if (adapter) ag_adapter_use(&o, adapter);
     AG_TRY(ag_decoder_create(&dec, &o, err));
     ag_status status = ag_kv_cache_create(&cache, model, 1, MAX_TOKENS, err);
+    if (!status) ag_kv_cache_expect(cache, 0, j->n_tokens[r]);
     for (int64_t t = 0; t < j->n_tokens[r] && !status; t++)
         status = ag_decoder_infer(dec, cache, &(ag_decoder_run){.slot = 0, .n_new = 1}, 1, &j->ids[r][t], out + t * model->d.V, err);
     ag_kv_cache_free(&cache);
