@@ -94,7 +94,7 @@ static ag_status compare_adapter(ag_replay_result *result, ag_replay_step *s, co
     char name[64];
     snprintf(name, sizeof name, "checkpoint-%lld", (long long)s->step);
     if (ag_checkpoint_step(r->files.checkpoints, name) != s->step) return AG_OK;
-    AG_TRY(ag_peft_read_weights(recorded, &e->adapter, ag_path_join(&result->arena, r->files.checkpoints, name), err));
+    AG_TRY(ag_peft_read_weights(recorded, &e->adapter, e->job->model, ag_path_join(&result->arena, r->files.checkpoints, name), NULL, err));
     s->has_checkpoint = true;
     s->adapter = ag_sha256_bytes(e->state.params, bytes);
     s->recorded_adapter = ag_sha256_bytes(recorded, bytes);
@@ -134,7 +134,7 @@ static ag_status replay(ag_replay_result *result, const ag_replay_record *r, ag_
     if (from > 0)
         AG_TRY(ag_engine_resume(e, ag_path_join(&result->arena, r->files.checkpoints, name), err));
     else
-        ag_engine_begin(e);
+        AG_TRY(ag_engine_begin(e, err));
     void *recorded;
     const size_t bytes = e->adapter.n_params * sizeof(float);
     AG_TRY(ag_pages_alloc(&recorded, bytes, "the recorded adapter", err));
