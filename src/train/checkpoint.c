@@ -288,8 +288,8 @@ static ag_status find_missing(const char *missing[N_FIELDS], size_t *n, ag_run_s
         if (err) *err = why;
         goto out;
     }
-    ag_optimizer_state optimizer = {.params = optimizer_params(s, &arena), .n_params = 2 * s->job->adapter.n_pairs};
-    const ag_status weights = status ? status : ag_peft_read_weights(s->params, &s->job->adapter, path, &why);
+    ag_optimizer_state optimizer = {.params = optimizer_params(s, &arena), .n_params = s->job->adapter.n_trained};
+    const ag_status weights = status ? status : ag_peft_read_weights(s->params, &s->job->adapter, s->job->model, path, NULL, &why);
     const struct {
         const char *field;
         ag_status status;
