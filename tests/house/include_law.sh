@@ -6,17 +6,13 @@ set -u
 cd "$1" || exit 1
 declare -A layer=([base]=0 [hub]=1 [format]=1 [text]=1 [ops]=1 [data]=2 [model]=2 [seal]=2 [lab]=2 [adapter]=3 [train]=4 [eval]=4
                   [runs]=5 [serve]=5 [cli]=6)
-bad=0 seen=0
-while IFS=: read -r file _ line; do
-    from=${file#src/}; from=${from%%/*}
-    to=$(sed -E 's/.*"([a-z0-9_]+)\/.*/\1/' <<<"$line")
-    [[ -n ${layer[$to]+x} ]] || continue
-    seen=$((seen + 1))
-    [[ $from == "$to" ]] && continue
-    if (( layer[$to] >= layer[$from] )); then
-        echo "$file includes $to/, which is not below $from/: $line"; bad=1
-    fi
-done < <(grep -rnE '^#include "[a-z0-9_]+/' src cli --include='*.c' --include='*.h')
+bad=0
+seen=$(grep -rnE '^#include "[a-z0-9_]+/' src cli --include='*.c' --include='*.h' | wc -l)
+law=$(grep -rnE '^#include "[a-z0-9_]+/' src cli --include='*.c' --include='*.h' | awk -F'[:"]' -v layers="$(for l in "${!layer[@]}"; do printf '%s=%s ' "$l" "${layer[$l]}"; done)" '
+    BEGIN { n = split(layers, pairs, " "); for (i = 1; i <= n; i++) { split(pairs[i], p, "="); layer[p[1]] = p[2] } }
+    { split($1, path, "/"); from = path[1] == "src" ? path[2] : path[1]; split($4, header, "/"); to = header[1]
+      if (to in layer && from != to && layer[to] >= layer[from]) print $1 " includes " to "/, which is not below " from "/: " $4 }')
+[[ -z $law ]] || { echo "$law"; bad=1; }
 (( seen > 0 )) || { echo "no includes found: this check looked at nothing"; exit 1; }
 
 same=$(git ls-files src cli kernels tests 2>/dev/null | grep -E '\.(c|h|cu|cuh)$' | xargs -r -n1 basename | sort | uniq -d)
