@@ -74,8 +74,7 @@ static ag_status regex_matches(bool *yes, const regex *re, const char *pattern, 
 /* ---- selecting --------------------------------------------------------------------------------------------------------- */
 static const char TARGETS[] = "target_modules";
 
-/* A name is the whole path or its end behind a dot. */
-static bool name_selects(const char *name, const char *path)
+bool ag_targets_name_selects(const char *name, const char *path)
 {
     const size_t n_name = strlen(name), n_path = strlen(path);
     if (n_name == 0 || n_name > n_path || strcmp(path + n_path - n_name, name) != 0) return false;
@@ -98,7 +97,7 @@ static ag_status find_excluded(bool *excluded, const ag_target_rules *r, const a
 {
     if (r->exclude_pattern) return match_all(excluded, NULL, r->exclude_pattern, NULL, "exclude_modules", d, err);
     for (int64_t i = 0; i < ag_modules_count(d); i++)
-        for (size_t k = 0; k < r->n_exclude; k++) excluded[i] = excluded[i] || name_selects(r->exclude[k], ag_modules_get(d, i).path);
+        for (size_t k = 0; k < r->n_exclude; k++) excluded[i] = excluded[i] || ag_targets_name_selects(r->exclude[k], ag_modules_get(d, i).path);
     return AG_OK;
 }
 
@@ -179,7 +178,7 @@ static ag_status select_names(ag_target_set *set, const ag_target_rules *r, cons
         bool found = false;
         for (int64_t i = 0; i < set->n_modules; i++) {
             const ag_module m = ag_modules_get(d, i);
-            if (!name_selects(r->names[k], m.path)) continue;
+            if (!ag_targets_name_selects(r->names[k], m.path)) continue;
             const bool is_whole = strcmp(r->names[k], m.path) == 0;
             if (outside[i] && !is_whole && m.kind != AG_MODULE_OTHER) continue;
             found = true;

@@ -57,6 +57,8 @@ typedef struct {
 enum { AG_TARGETS_MAX_PATTERN = 1024 };
 AG_MUST_USE ag_status ag_targets_select(ag_target_set *out, const ag_target_rules *rules, const ag_description *d, ag_arena *arena,
                                         ag_err *err);
+/* Whether a name is the whole path or its end behind a dot: the rule of the names above. */
+bool ag_targets_name_selects(const char *name, const char *path);
 /* first[i], i < ag_modules_count: the first of the keys that selects module i by PEFT's rule for rank_pattern and alpha_pattern, a regular
  * expression for the whole path or for its end behind a dot; -1: none. `what` names the key's place in sentences. */
 AG_MUST_USE ag_status ag_targets_first_keys(int64_t **first, const char *const *keys, size_t n_keys, const char *what,
