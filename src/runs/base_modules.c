@@ -36,10 +36,17 @@ static bool matches(const char *pattern, const char *text)
     }
 }
 
+static bool name_selects(const char *name, const char *path)
+{
+    const size_t n_name = strlen(name), n_path = strlen(path);
+    if (n_name == 0 || n_name > n_path || strcmp(path + n_path - n_name, name) != 0) return false;
+    return n_name == n_path || path[n_path - n_name - 1] == '.';
+}
+
 static bool is_named(const char *const *names, size_t n, const char *module)
 {
     for (size_t i = 0; i < n; i++)
-        if (ag_targets_name_selects(names[i], module)) return true;
+        if (name_selects(names[i], module)) return true;
     return false;
 }
 
@@ -62,7 +69,7 @@ static bool is_selected(const ag_lora_facts *f, const char *module, int64_t laye
     if (f->pattern) return matches(f->pattern, module);
     bool yes = false;
     for (size_t i = 0; i < f->n_targets; i++) {
-        if (!ag_targets_name_selects(f->targets[i], module)) continue;
+        if (!name_selects(f->targets[i], module)) continue;
         if (strcmp(f->targets[i], module) != 0 && !is_in_layers(f, layer)) continue;
         used[i] = yes = true;
     }
@@ -145,6 +152,6 @@ ag_status ag_base_modules_select(ag_base_module **out, size_t *n, const ag_lora_
 int64_t ag_lora_rank_of(const ag_lora_facts *facts, const char *module)
 {
     for (size_t i = 0; i < facts->n_ranks; i++)
-        if (ag_targets_name_selects(facts->ranks[i].name, module)) return facts->ranks[i].r;
+        if (name_selects(facts->ranks[i].name, module)) return facts->ranks[i].r;
     return facts->r;
 }
