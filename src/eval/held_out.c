@@ -185,8 +185,13 @@ static ag_status on_answer(void *user, size_t i, const int32_t *ids, int64_t n_i
     return ag_journal_add(&g->journal, out, err);
 }
 
+static ag_decoder_options decoder_of(const evaluation *e, const ag_model *model)
+{
+    return (ag_decoder_options){.model = model, .backend = e->o->backend, .compute = e->o->compute};
+}
+
 /* Generates what the journal has not. */
-static ag_status generate(generator *g, const ag_model *model, const ag_layer_lora *lora, const bool *found, ag_err *err)
+static ag_status generate(generator *g, const ag_decoder_options *decoder, const bool *found, ag_err *err)
 {
     evaluation *e = g->e;
     ag_prompt *prompts = malloc((e->tasks.n + 1) * sizeof *prompts);
@@ -207,7 +212,7 @@ static ag_status generate(generator *g, const ag_model *model, const ag_layer_lo
     ag_status status = ag_journal_arm_open(&g->journal, &e->journal, arm_names[g->arm], err);
     if (!status) {
         status = ag_greedy_batch_run(&(ag_greedy_batch){
-            .decoder = {.model = model, .backend = e->o->backend, .lora = lora, .compute = e->o->compute}, .prompt = prompts, .n = n,
+            .decoder = *decoder, .prompt = prompts, .n = n,
             .max_new_tokens = e->o->max_new_tokens, .batch = e->o->batch, .on_answer = on_answer, .user = g, .stop = e->o->stop}, err);
         ag_err own;
         const ag_status closed = ag_journal_arm_close(&g->journal, status ? &own : err);
@@ -218,13 +223,15 @@ static ag_status generate(generator *g, const ag_model *model, const ag_layer_lo
     return status;
 }
 
-static ag_status run_arm(evaluation *e, int arm, const ag_model *model, const ag_layer_lora *lora, ag_err *err)
+/* The decoder options name the model and its adapter. */
+static ag_status run_arm(evaluation *e, int arm, const ag_decoder_options *decoder, ag_err *err)
 {
     const size_t n = e->tasks.n;
     ag_scored_arm *a = &e->arms[arm];
     generator g = {.e = e, .arm = arm};
     *a = (ag_scored_arm){.role = arm ? "causal_sft" : "causal_base", .n = n, .generation = ag_arena_array(&e->arena, n, sizeof *a->generation),
                          .verdict = ag_arena_array(&e->arena, n, sizeof *a->verdict)};
+    const ag_model *model = decoder->model;
     if (ag_tokenizer_vocab_size(e->text->tokenizer) > model->d.V)
         return ag_fail(err, AG_E_DATA, "%s: the tokenizer has %d tokens, the model's embedding %lld rows; give the model's own tokenizer",
                        e->o->tokenizer_id, ag_tokenizer_vocab_size(e->text->tokenizer), (long long)model->d.V);
@@ -232,7 +239,7 @@ static ag_status run_arm(evaluation *e, int arm, const ag_model *model, const ag
     AG_TRY(ag_journal_read(&e->journal, arm_names[arm], &e->tasks, a->generation, found, &e->arena, err));
     for (size_t i = 0; i < n; i++) g.n_done += found[i];
     e->n_resumed += g.n_done;
-    AG_TRY(generate(&g, model, lora, found, err));
+    AG_TRY(generate(&g, decoder, found, err));
     for (size_t i = 0; i < n; i++) a->verdict[i] = ag_score_generation(&a->generation[i]);
     return AG_OK;
 }
@@ -251,15 +258,18 @@ static ag_status run_sft(evaluation *e, ag_err *err)
 {
     if (e->kind == AG_ARTIFACT_PEFT_ADAPTER) {
         ag_peft *peft;
-        AG_TRY(ag_peft_open(&peft, e->artifact, &e->base->d, err));
-        ag_status status = run_arm(e, 1, e->base, peft->adapter.layers, err);
+        AG_TRY(ag_peft_open_on(&peft, e->artifact, e->base, NULL, err));
+        ag_decoder_options decoder = decoder_of(e, e->base);
+        ag_adapter_use(&decoder, &peft->adapter);
+        ag_status status = run_arm(e, 1, &decoder, err);
         ag_peft_close(&peft);
         return status;
     }
     ag_model *merged;
     AG_TRY(ag_model_open(&merged, e->artifact, NULL, err));
     ag_status status = check_same_shape(e, &merged->d, err);
-    if (!status) status = run_arm(e, 1, merged, NULL, err);
+    const ag_decoder_options decoder = decoder_of(e, merged);
+    if (!status) status = run_arm(e, 1, &decoder, err);
     ag_model_close(&merged);
     return status;
 }
@@ -270,7 +280,8 @@ static ag_status run_arms(evaluation *e, ag_err *err)
     if (e->base->d.context_length > 0 && e->o->context_window > e->base->d.context_length)
         ag_log(AG_LOG_WARN, "--context-window %lld is more than the %lld tokens that %s was made for", (long long)e->o->context_window,
                (long long)e->base->d.context_length, e->o->base_id);
-    AG_TRY(run_arm(e, 0, e->base, NULL, err));
+    const ag_decoder_options decoder = decoder_of(e, e->base);
+    AG_TRY(run_arm(e, 0, &decoder, err));
     return e->artifact ? run_sft(e, err) : AG_OK;
 }
 
