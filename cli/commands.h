@@ -32,7 +32,9 @@
     X(dataset_stats)     \
     X(freeze_split)      \
     X(held_out_eval)     \
-    X(g0_held_out_eval)
+    X(g0_held_out_eval)  \
+    X(smoke_eval)        \
+    X(consumer_contract)
 
 
 #define X(name) extern const cli_command cli_##name;
