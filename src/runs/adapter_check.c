@@ -1,34 +1,40 @@
 #include "runs/adapter_check.h"
 
+#include "adapter/adapter.h"
 #include "adapter/peft_io.h"
 #include "base/fs.h"
 #include "base/str.h"
 #include "format/safetensors.h"
 #include "format/torch_archive.h"
-#include "runs/adapter_parts.h"
 #include "runs/base_check.h"
+#include "runs/lora_config_check.h"
 #include "train/run_scan.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const char PREFIX[] = "base_model.model.";
+typedef struct {
+    const char *name;
+    bool is_floating, is_taken;
+    int rank;
+    int64_t dim[8];
+} adapter_tensor;
 
 /* The tensors of either kind of file, sorted by name. */
 typedef struct {
-    ag_adapter_tensor *tensors;
+    adapter_tensor *tensors;
     size_t n;
     const char *path; /* as shown */
 } tensor_list;
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const ag_adapter_tensor *)a)->name, ((const ag_adapter_tensor *)b)->name);
+    return strcmp(((const adapter_tensor *)a)->name, ((const adapter_tensor *)b)->name);
 }
 
-static ag_adapter_tensor *find(const tensor_list *list, const char *name)
+static adapter_tensor *find(const tensor_list *list, const char *name)
 {
-    const ag_adapter_tensor key = {.name = name};
+    const adapter_tensor key = {.name = name};
     return list->n ? bsearch(&key, list->tensors, list->n, sizeof key, by_name) : NULL;
 }
 
@@ -44,8 +50,8 @@ static ag_status read_safetensors(tensor_list *list, const char *path, ag_arena 
         for (size_t i = 0; i < st.n_tensors; i++) {
             const ag_st_tensor *t = &st.tensors[i];
             const char *dtype = ag_st_dtype_name(t->dtype);
-            ag_adapter_tensor *to = &list->tensors[list->n++];
-            *to = (ag_adapter_tensor){.name = ag_arena_strdup(arena, t->name), .rank = t->rank, .is_floating = dtype[0] == 'F' || t->dtype == AG_ST_BF16};
+            adapter_tensor *to = &list->tensors[list->n++];
+            *to = (adapter_tensor){.name = ag_arena_strdup(arena, t->name), .rank = t->rank, .is_floating = dtype[0] == 'F' || t->dtype == AG_ST_BF16};
             memcpy(to->dim, t->dim, sizeof to->dim);
         }
         ag_safetensors_close(&st);
@@ -71,8 +77,8 @@ static ag_status read_archive(tensor_list *list, const char *path, ag_arena *are
             status = ag_fail(err, AG_E_FORMAT, "%s: '%.60s' is %s, a tensor was expected", list->path, key->text, ag_torch_describe(arena, value));
             break;
         }
-        ag_adapter_tensor *to = &list->tensors[list->n++];
-        *to = (ag_adapter_tensor){.name = ag_arena_strdup(arena, key->text), .rank = value->tensor->rank,
+        adapter_tensor *to = &list->tensors[list->n++];
+        *to = (adapter_tensor){.name = ag_arena_strdup(arena, key->text), .rank = value->tensor->rank,
                                   .is_floating = is_floating(value->tensor->dtype)};
         memcpy(to->dim, value->tensor->dim, sizeof to->dim);
     }
@@ -98,58 +104,57 @@ static ag_status read_tensors(tensor_list *list, const char *dir, const char *sh
     return AG_OK;
 }
 
-/* ---- pairs against modules --------------------------------------------------------------------------------------------------------- */
-typedef struct {
-    tensor_list list;
-    ag_trained_shape *shapes;
-    size_t n_shapes, n_taken;
-    ag_arena *arena;
-} taker;
-
-/* columns 0: a vector of `rows`. */
-static ag_status take(taker *t, const char *module, const char *part, int64_t rows, int64_t columns, ag_err *err)
+/* ---- tensors against what the config trains ------------------------------------------------------------------------------------------ */
+static ag_status check_plain(const ag_lora_config *lora, ag_err *err)
 {
-    const char *name = ag_arena_printf(t->arena, "%s%s.%s", PREFIX, module, part);
-    ag_adapter_tensor *found = find(&t->list, name);
-    const int rank = columns ? 2 : 1;
-    if (!found) return ag_fail(err, AG_E_FORMAT, "%s: there is no tensor '%s', which adapter_config.json asks for", t->list.path, name);
-    if (found->rank != rank || found->dim[0] != rows || (columns && found->dim[1] != columns))
-        return ag_fail(err, AG_E_SHAPE, "%s: tensor '%s' has another shape than [%lld%s%.0lld], which config and base ask for", t->list.path,
-                       name, (long long)rows, columns ? "," : "", (long long)columns);
+    const char *patterns[] = {lora->pattern, lora->exclude_pattern};
+    for (int i = 0; i < 2; i++)
+        if (patterns[i] && !ag_targets_pattern_is_plain(patterns[i]))
+            return ag_fail(err, AG_E_CONFIG, "the pattern '%.60s' is more than literals and '.*'; such patterns are not vouched for, list the "
+                           "modules' names instead", patterns[i]);
+    return AG_OK;
+}
+
+static ag_status take_trained(tensor_list *list, const ag_trained *t, ag_err *err)
+{
+    char name[AG_ADAPTER_NAME_MAX];
+    ag_adapter_trained_name(name, t);
+    adapter_tensor *found = find(list, name);
+    if (!found) return ag_fail(err, AG_E_FORMAT, "%s: there is no tensor '%s', which adapter_config.json asks for", list->path, name);
+    if (found->rank != t->rank || found->dim[0] != t->dim[0] || (t->rank == 2 && found->dim[1] != t->dim[1]))
+        return ag_fail(err, AG_E_SHAPE, "%s: tensor '%s' has another shape than [%lld%s%.0lld], which config and base ask for", list->path, name,
+                       (long long)t->dim[0], t->rank == 2 ? "," : "", t->rank == 2 ? (long long)t->dim[1] : 0);
     found->is_taken = true;
-    t->n_taken++;
-    t->shapes[t->n_shapes++] = (ag_trained_shape){.rank = rank, .dim = {rows, columns}};
     return AG_OK;
 }
 
-static ag_status take_module(taker *t, const ag_lora_facts *f, const ag_base_module *m, ag_err *err)
+/* PEFT saves the embedding's own weight beside its pair. */
+static void take_base_layers(tensor_list *list, const ag_description *d)
 {
-    const int64_t r = ag_lora_rank_of(f, m->name);
-    AG_TRY(take(t, m->name, m->is_embedding ? "lora_embedding_A" : "lora_A.weight", r, m->in, err));
-    AG_TRY(take(t, m->name, m->is_embedding ? "lora_embedding_B" : "lora_B.weight", m->out, r, err));
-    if (f->use_dora) AG_TRY(take(t, m->name, "lora_magnitude_vector", m->out, 0, err));
-    if (!m->is_edge) return AG_OK;
-    ag_adapter_tensor *base = find(&t->list, ag_arena_printf(t->arena, "%s%s.base_layer.weight", PREFIX, m->name));
-    const int64_t rows = m->is_embedding ? m->in : m->out, columns = m->is_embedding ? m->out : m->in;
-    if (!base) return AG_OK;
-    if (base->rank != 2 || base->dim[0] != rows || base->dim[1] != columns)
-        return ag_fail(err, AG_E_SHAPE, "%s: tensor '%s' has not the shape of the base's own", t->list.path, base->name);
-    base->is_taken = true;
-    t->n_taken++;
-    return AG_OK;
+    static const char *const names[] = {"base_model.model.model.embed_tokens.base_layer.weight", "base_model.model.lm_head.base_layer.weight"};
+    for (int i = 0; i < 2; i++) {
+        adapter_tensor *t = find(list, names[i]);
+        if (t && t->rank == 2 && t->dim[0] == d->V && t->dim[1] == d->C) t->is_taken = true;
+    }
 }
 
-static ag_status take_all(taker *t, const ag_lora_facts *f, const ag_description *d, ag_err *err)
+static ag_status take_all(ag_adapter_report *out, tensor_list *list, const ag_adapter *adapter, const ag_description *d, ag_arena *arena,
+                          ag_err *err)
 {
-    ag_base_module *modules;
-    size_t n;
-    AG_TRY(ag_base_modules_select(&modules, &n, f, d, t->arena, err));
-    t->shapes = ag_arena_array(t->arena, 3 * n, sizeof *t->shapes);
-    for (size_t i = 0; i < n; i++) AG_TRY(take_module(t, f, &modules[i], err));
-    for (size_t i = 0; i < t->list.n && t->n_taken < t->list.n; i++)
-        if (!t->list.tensors[i].is_taken)
-            return ag_fail(err, AG_E_FORMAT, "%s: tensor '%.100s' belongs to no module that target_modules selects", t->list.path,
-                           t->list.tensors[i].name);
+    ag_trained_shape *shapes = ag_arena_array(arena, adapter->n_trained, sizeof *shapes);
+    for (size_t i = 0; i < adapter->n_trained; i++) {
+        const ag_trained *t = &adapter->trained[i];
+        AG_TRY(take_trained(list, t, err));
+        shapes[i] = (ag_trained_shape){.rank = t->rank, .dim = {t->dim[0], t->dim[1]}, .decays = t->decays};
+    }
+    for (size_t i = 0; i < adapter->n_pairs; i++)
+        if (!adapter->pairs[i].linear) take_base_layers(list, d);
+    for (size_t i = 0; i < list->n; i++)
+        if (!list->tensors[i].is_taken)
+            return ag_fail(err, AG_E_FORMAT, "%s: tensor '%.100s' belongs to no module that target_modules selects", list->path,
+                           list->tensors[i].name);
+    out->shapes = shapes;
+    out->n_shapes = adapter->n_trained;
     return AG_OK;
 }
 
@@ -157,13 +162,17 @@ static ag_status check_weights(ag_adapter_report *out, const ag_lora_facts *f, c
                                const ag_adapter_check_options *options, ag_arena *arena, ag_err *err)
 {
     ag_description d;
-    taker t = {.arena = arena};
-    AG_TRY(read_tensors(&t.list, dir, shown, options->allow_unsafe, arena, err));
+    ag_adapter adapter;
+    tensor_list list;
+    if (f->follows) {
+        if (err) *err = f->why;
+        return f->follows;
+    }
+    AG_TRY(read_tensors(&list, dir, shown, options->allow_unsafe, arena, err));
     AG_TRY(ag_base_check(&d, f->base_model, f->revision, options->hub_cache, arena, err));
-    AG_TRY(take_all(&t, f, &d, err));
-    out->shapes = t.shapes;
-    out->n_shapes = t.n_shapes;
-    return AG_OK;
+    AG_TRY(check_plain(&f->config.lora, err));
+    AG_TRY(ag_adapter_plan(&adapter, &d, &f->config.lora, arena, err));
+    return take_all(out, &list, &adapter, &d, arena, err);
 }
 
 /* ---- reports -------------------------------------------------------------------------------------------------------------------------- */

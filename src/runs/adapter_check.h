@@ -1,13 +1,12 @@
-/* An adapter's folder held against its base, for a readiness report: the rules of PEFT's LoRA with everything that it may hold (DoRA's
- * magnitudes, embeddings, rank patterns), whether or not agoge can train it. Headers are read, weights never.
+/* An adapter's folder held against its base, for a readiness report. Headers are read, weights never.
  *
  * Usable config: a regular file, a JSON object; a base model's name; peft_type LORA; revision absent or with something in it; r a whole
  * number over 0, lora_alpha finite, lora_dropout in [0, 1], rank_pattern and alpha_pattern with dotted names and good values; no key
  * that PEFT's LoraConfig does not know.
  *
- * Usable weights: a regular file whose tensors are floating and are, to the last one, the pairs (and, with use_dora, the magnitudes) of
- * the modules that target_modules selects in the base, in their shapes. Beside them only <module>.base_layer.weight of a targeted
- * embedding or head. target_modules is a list of names or a plain pattern (targets.h). */
+ * Usable weights: a config that agoge can follow (peft_io.h), whose patterns of modules are plain (targets.h); the base here and whole; and
+ * a regular file whose tensors are floating and are, to the last one, what the config trains in the base, in their shapes: pairs, DoRA's
+ * magnitudes, biases, saved modules. Beside them only <module>.base_layer.weight of a targeted embedding. */
 #ifndef AG_ADAPTER_CHECK_H
 #define AG_ADAPTER_CHECK_H
 
@@ -18,10 +17,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A trained tensor, in the order in which the Trainer's optimizer has them: the base's modules in order, A, B, magnitude. */
+/* A trained tensor, in the order of the base's modules: bias, A, B, magnitude. */
 typedef struct {
     int rank;
     int64_t dim[2];
+    bool decays; /* in the first of the Trainer's two groups */
 } ag_trained_shape;
 
 typedef struct {

@@ -1,6 +1,5 @@
-#include "runs/adapter_parts.h"
+#include "runs/lora_config_check.h"
 
-#include "adapter/peft_io.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/str.h"
@@ -8,9 +7,10 @@
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { MOST_CONFIG_BYTES = 4 << 20, MOST_ITEMS = 4096 };
+enum { MOST_CONFIG_BYTES = 4 << 20 };
 
 /* The fields of PEFT's LoraConfig (0.21); it refuses any other. */
 static const char *const known_keys[] = {
@@ -53,13 +53,11 @@ static const char *read_revision(const json_t *root, bool *usable, ag_arena *are
 }
 
 /* ---- numbers ---------------------------------------------------------------------------------------------------------------- */
-static ag_status read_rank(int64_t *out, const json_t *root, const char *name, ag_err *err)
+static ag_status check_rank(const json_t *root, const char *name, ag_err *err)
 {
     const json_t *r = json_object_get(root, "r");
-    *out = 8; /* PEFT's default */
-    if (!r) return AG_OK;
-    *out = json_integer_value(r);
-    return json_is_integer(r) && *out > 0 ? AG_OK : ag_fail(err, AG_E_FORMAT, "%s: 'r' must be a whole number over 0", name);
+    if (!r || (json_is_integer(r) && json_integer_value(r) > 0)) return AG_OK; /* PEFT's default is 8 */
+    return ag_fail(err, AG_E_FORMAT, "%s: 'r' must be a whole number over 0", name);
 }
 
 static ag_status check_number(const json_t *root, const char *key, double min, double max, const char *name, ag_err *err)
@@ -79,77 +77,22 @@ static bool is_dotted_path(const char *key)
     return true;
 }
 
-static ag_status read_ranks(ag_lora_facts *f, json_t *root, const char *name, ag_arena *arena, ag_err *err)
+static ag_status check_patterns(const json_t *root, const char *name, ag_err *err)
 {
     json_t *ranks = json_object_get(root, "rank_pattern"), *alphas = json_object_get(root, "alpha_pattern"), *value;
     const char *key;
     if ((ranks && !json_is_object(ranks)) || (alphas && !json_is_object(alphas)))
         return ag_fail(err, AG_E_FORMAT, "%s: 'rank_pattern' and 'alpha_pattern' must be objects", name);
-    f->ranks = ag_arena_array(arena, json_object_size(ranks), sizeof *f->ranks);
     json_object_foreach(ranks, key, value)
-    {
         if (!is_dotted_path(key) || !json_is_integer(value) || json_integer_value(value) <= 0)
             return ag_fail(err, AG_E_FORMAT, "%s: 'rank_pattern' must give dotted names of modules whole numbers over 0; see '%.60s'", name, key);
-        f->ranks[f->n_ranks++] = (ag_rank_override){ag_arena_strdup(arena, key), json_integer_value(value)};
-    }
     json_object_foreach(alphas, key, value)
         if (!is_dotted_path(key) || !json_is_number(value) || !isfinite(json_number_value(value)))
             return ag_fail(err, AG_E_FORMAT, "%s: 'alpha_pattern' must give dotted names of modules numbers; see '%.60s'", name, key);
     return AG_OK;
 }
 
-/* ---- what is selected --------------------------------------------------------------------------------------------------------- */
-/* A text, or a list of texts that are not empty; null and nothing leave both unset. */
-static ag_status read_names(const char **pattern, const char ***list, size_t *n, const json_t *root, const char *key, const char *name,
-                            ag_arena *arena, ag_err *err)
-{
-    const json_t *value = json_object_get(root, key);
-    if (!value || json_is_null(value)) return AG_OK;
-    if (json_is_string(value)) {
-        *pattern = ag_arena_strdup(arena, json_string_value(value));
-        return AG_OK;
-    }
-    if (!json_is_array(value) || json_array_size(value) > MOST_ITEMS)
-        return ag_fail(err, AG_E_FORMAT, "%s: '%s' must be a pattern or a list of at most %d names", name, key, MOST_ITEMS);
-    *list = ag_arena_array(arena, json_array_size(value) + 1, sizeof **list);
-    for (size_t i = 0; i < json_array_size(value); i++) {
-        const char *text = json_string_value(json_array_get(value, i));
-        if (!text || !*text) return ag_fail(err, AG_E_FORMAT, "%s: item %zu of '%s' is no module's name", name, i, key);
-        (*list)[(*n)++] = ag_arena_strdup(arena, text);
-    }
-    return AG_OK;
-}
-
-static ag_status read_layers(ag_lora_facts *f, const json_t *root, const char *name, ag_arena *arena, ag_err *err)
-{
-    const json_t *value = json_object_get(root, "layers_to_transform");
-    if (!value || json_is_null(value)) return AG_OK;
-    const size_t n = json_is_array(value) ? json_array_size(value) : 1;
-    if (n > MOST_ITEMS) return ag_fail(err, AG_E_FORMAT, "%s: 'layers_to_transform' has %zu items", name, n);
-    f->layers = ag_arena_array(arena, n + 1, sizeof *f->layers);
-    for (size_t i = 0; i < n; i++) {
-        const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
-        if (!json_is_integer(item)) return ag_fail(err, AG_E_FORMAT, "%s: 'layers_to_transform' must hold indexes of layers", name);
-        f->layers[f->n_layers++] = json_integer_value(item);
-    }
-    return AG_OK;
-}
-
-/* Other ways of PEFT to change or add tensors: the inventory of pairs says nothing about them. */
-static ag_status refuse_other_ways(const json_t *root, const char *name, ag_err *err)
-{
-    static const char *const keys[] = {"layer_replication", "megatron_config", "target_parameters", "trainable_token_indices", "lora_bias",
-                                       "use_qalora", "use_bdlora", "alora_invocation_tokens", "arrow_config", "velora_config",
-                                       "monteclora_config", "kasa_config"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const json_t *value = json_object_get(root, keys[i]);
-        const bool is_unset = !value || json_is_null(value) || json_is_false(value) || (json_is_object(value) && !json_object_size(value)) ||
-                              (json_is_array(value) && !json_array_size(value));
-        if (!is_unset) return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' is set; adapters made with it are not looked into", name, keys[i]);
-    }
-    return AG_OK;
-}
-
+/* ---- all -------------------------------------------------------------------------------------------------------------------- */
 static ag_status read_facts(ag_lora_facts *f, json_t *root, const char *name, ag_arena *arena, ag_err *err)
 {
     bool revision_usable;
@@ -162,15 +105,10 @@ static ag_status read_facts(ag_lora_facts *f, json_t *root, const char *name, ag
     const char *type = json_string_value(json_object_get(root, "peft_type"));
     if (!type || strcmp(type, "LORA") != 0) return ag_fail(err, AG_E_UNSUPPORTED, "%s: 'peft_type' is not 'LORA'", name);
     AG_TRY(check_keys(root, name, err));
-    AG_TRY(read_rank(&f->r, root, name, err));
+    AG_TRY(check_rank(root, name, err));
     AG_TRY(check_number(root, "lora_alpha", -1e308, 1e308, name, err));
     AG_TRY(check_number(root, "lora_dropout", 0, 1, name, err));
-    AG_TRY(read_ranks(f, root, name, arena, err));
-    AG_TRY(ag_json_get_bool(root, "use_dora", &f->use_dora, name, err));
-    AG_TRY(read_names(&f->pattern, &f->targets, &f->n_targets, root, "target_modules", name, arena, err));
-    AG_TRY(read_names(&f->excluded_pattern, &f->excluded, &f->n_excluded, root, "exclude_modules", name, arena, err));
-    AG_TRY(read_layers(f, root, name, arena, err));
-    return refuse_other_ways(root, name, err);
+    return check_patterns(root, name, err);
 }
 
 /* JSON may write half of a surrogate pair, which is no text; it goes on as the six characters that stand for it. */
@@ -192,9 +130,21 @@ static void keep_lone_surrogates(ag_str *out, const char *text, size_t n)
     }
 }
 
+/* A revision that is a number is PEFT's to refuse; here it has become text. */
+static ag_status parse_config(ag_peft_config *out, json_t *root, const char *name, ag_arena *arena, ag_err *err)
+{
+    char *text;
+    if (json_is_integer(json_object_get(root, "revision"))) json_object_set_new(root, "revision", json_null());
+    text = json_dumps(root, 0);
+    if (!text) return ag_fail(err, AG_E_FORMAT, "%s: cannot be written as JSON again", name);
+    const ag_status status = ag_peft_config_parse(out, text, strlen(text), name, arena, err);
+    free(text);
+    return status;
+}
+
 ag_status ag_lora_facts_load(ag_lora_facts *out, const char *dir, const char *shown, ag_arena *arena, ag_err *err)
 {
-    *out = (ag_lora_facts){0};
+    *out = (ag_lora_facts){.follows = AG_E_FORMAT};
     const char *name = ag_path_join(arena, shown, AG_PEFT_CONFIG_FILE);
     ag_map map;
     json_t *root = NULL;
@@ -210,6 +160,7 @@ ag_status ag_lora_facts_load(ag_lora_facts *out, const char *dir, const char *sh
     ag_map_close(&map);
     ag_str_free(&text);
     if (!status) status = read_facts(out, root, name, arena, err);
+    if (!status) out->follows = parse_config(&out->config, root, name, arena, &out->why);
     ag_json_free(&root);
     return status;
 }

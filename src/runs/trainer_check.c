@@ -27,8 +27,23 @@ static int compare_ids(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* A second group takes what does not decay (biases, norms): then the optimizer's order is that of the groups, not of the modules. */
+static ag_status order_by_group(checkpoint *c, size_t n_first, ag_err *err)
+{
+    ag_trained_shape *ordered = ag_arena_array(c->arena, c->n_shapes, sizeof *ordered);
+    size_t n = 0;
+    for (int decays = 1; decays >= 0; decays--) {
+        for (size_t i = 0; i < c->n_shapes; i++)
+            if (c->shapes[i].decays == decays) ordered[n++] = c->shapes[i];
+        if (decays && n != n_first)
+            return ag_fail(err, AG_E_SHAPE, "its first group has %zu parameters, of the adapter's tensors %zu decay; it belongs to another run", n_first, n);
+    }
+    c->shapes = ordered;
+    return AG_OK;
+}
+
 /* ids[i] = the key of the i-th trained tensor; in *n_of_group how many each group has. */
-static ag_status read_groups(int64_t *ids, size_t n_of_group[N_GROUPS], const checkpoint *c, const ag_torch_value *groups, ag_err *err)
+static ag_status read_groups(int64_t *ids, size_t n_of_group[N_GROUPS], checkpoint *c, const ag_torch_value *groups, ag_err *err)
 {
     size_t n = 0;
     if (!ag_torch_is(groups, AG_TORCH_LIST) || groups->n != N_GROUPS)
@@ -46,6 +61,7 @@ static ag_status read_groups(int64_t *ids, size_t n_of_group[N_GROUPS], const ch
             if (n < c->n_shapes) ids[n] = params->items[i]->integer;
         }
     }
+    if (n == c->n_shapes && n_of_group[1] > 0) AG_TRY(order_by_group(c, n_of_group[0], err));
     if (n != c->n_shapes)
         return ag_fail(err, AG_E_SHAPE, "it has %zu parameters, the adapter trains %zu tensors; it belongs to another run", n, c->n_shapes);
     int64_t *sorted = ag_arena_array(c->arena, n + 1, sizeof *sorted);
@@ -205,7 +221,7 @@ static ag_status check_sidecar(const checkpoint *c, const size_t n_of_group[N_GR
     return status;
 }
 
-static ag_status check_optimizer(const checkpoint *c, ag_err *err)
+static ag_status check_optimizer(checkpoint *c, ag_err *err)
 {
     ag_torch_archive archive;
     size_t n_of_group[N_GROUPS] = {0};
@@ -256,7 +272,7 @@ static ag_status check_scheduler(const checkpoint *c, ag_err *err)
 }
 
 /* ---- all --------------------------------------------------------------------------------------------------------------------------------- */
-static ag_status check_all(const checkpoint *c, ag_err *err)
+static ag_status check_all(checkpoint *c, ag_err *err)
 {
     ag_trainer_state state;
     ag_trainer_rng rng;
