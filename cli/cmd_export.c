@@ -1,12 +1,14 @@
 /* agoge export-final-model, merge-adapter, export-gguf: a base and an adapter made into one model, as a folder or as a GGUF file. */
 #define _GNU_SOURCE
 #include "cli/commands.h"
+#include "cli/export_seal.h"
 #include "cli/hub_access.h"
 #include "cli/runtime.h"
 #include "cli/session.h"
 
 #include "adapter/export_gguf.h"
 #include "adapter/export_hf.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -193,29 +195,13 @@ static ag_status check_flags(const options *o, ag_err *err)
     return AG_OK;
 }
 
-static ag_status check_pickles(job *j, const options *o, ag_err *err)
-{
-    if (!o->allow_unsafe && ag_path_is_file(ag_path_join(&j->arena, j->adapter, "adapter_model.bin")))
-        return ag_fail(err, AG_E_VERIFY, "%s holds adapter_model.bin, which can hold code; remove it, or say --allow-unsafe-serialization "
-                       "(then it is read, without running any of it, where there are no safetensors)", j->adapter);
-    return AG_OK;
-}
-
-/* The provenance in the adapter's index, which must name this base and revision. */
 static ag_status check_seal(job *j, const options *o, ag_err *err)
 {
-    AG_TRY(ag_artifact_index_provenance(&j->provenance, &j->is_sealed, j->adapter, &j->arena, err));
-    if (!j->is_sealed) {
-        if (o->allow_unsealed) return AG_OK;
-        return ag_fail(err, AG_E_VERIFY, "%s/%s carries no producer_provenance, so nothing says what the adapter was trained on; train on "
-                       "a frozen split, or say --allow-unsealed", j->adapter, AG_ARTIFACT_INDEX_FILE);
-    }
-    if (o->base) return AG_OK;
-    if (strcmp(j->provenance.base_model_name_or_path, j->base) != 0 || !j->revision || strcmp(j->provenance.revision, j->revision) != 0)
-        return ag_fail(err, AG_E_VERIFY, "%s: the provenance names the base %s at %s, %s names %s at %s", j->adapter,
-                       j->provenance.base_model_name_or_path, j->provenance.revision, AG_PEFT_CONFIG_FILE, j->base,
-                       j->revision ? j->revision : "no revision");
-    return AG_OK;
+    const cli_export_source source = {
+        .adapter = j->adapter, .base = j->base, .base_path = j->base_path, .revision = o->base ? NULL : j->revision, .base_was_given = o->base != NULL,
+        .allow_unsafe = o->allow_unsafe, .allow_unsealed = o->allow_unsealed,
+        .n_threads = o->compute.threads > 0 ? (int)o->compute.threads : ag_physical_cores()};
+    return cli_export_check_seal(&j->provenance, &j->is_sealed, &source, &j->arena, err);
 }
 
 /* An empty folder may stand there; anything else is not written over. */
@@ -256,7 +242,6 @@ static ag_status export_final_model(job *j, const options *o, ag_err *err)
     if (!o->adapter && !o->run_dir) return ag_fail(err, AG_E_USAGE, "agoge export-final-model needs --run-dir or --adapter-path");
     AG_TRY(choose_adapter(j, o, err));
     AG_TRY(choose_base(j, o, err));
-    AG_TRY(check_pickles(j, o, err));
     AG_TRY(check_seal(j, o, err));
     return export_folder(j, o, err);
 }
@@ -266,8 +251,7 @@ static ag_status merge_adapter(job *j, const options *o, ag_err *err)
     AG_TRY(check_flags(o, err));
     AG_TRY(choose_adapter(j, o, err));
     AG_TRY(choose_base(j, o, err));
-    AG_TRY(check_pickles(j, o, err));
-    AG_TRY(ag_artifact_index_provenance(&j->provenance, &j->is_sealed, j->adapter, &j->arena, err));
+    AG_TRY(check_seal(j, o, err));
     return export_folder(j, o, err);
 }
 
@@ -318,6 +302,7 @@ static int run(const cli_command *command, ag_status (*what)(job *, const option
     CLI_STRING("max-shard-size", options, max_shard_size, "SIZE", "largest file of weights (default: 4GB)", 0),                     \
     CLI_FLAG("save-safetensors", options, save_safetensors, "always; refused when negated"),                                        \
     CLI_FLAG("allow-unsafe-serialization", options, allow_unsafe, "go on where an adapter_model.bin lies beside the adapter"),      \
+    CLI_FLAG("allow-unsealed", options, allow_unsealed, "export an adapter that nothing vouches for; the result carries no provenance"), \
     CLI_FLAG("trust-remote-code", options, trust_remote_code, "refused: no code of a model is ever run")
 #define SHARED_OPTIONS                                                                                                              \
     CLI_STRING("revision", options, revision, "REV", "of a base that is on the hub", 0),                                            \
@@ -331,7 +316,6 @@ static const cli_option final_table[] = {
     CLI_STRING("run-dir", options, run_dir, "DIR", "a run: its adapter, else that of its highest checkpoint", 0),
     CLI_STRING("adapter-path", options, adapter, "DIR", "an adapter; wins over --run-dir", 0),
     CLI_STRING("base-model", options, base, "MODEL", "a model folder or .gguf file (default: the one that the adapter names)", 0),
-    CLI_FLAG("allow-unsealed", options, allow_unsealed, "export an adapter whose index carries no provenance"),
     FOLDER_OPTIONS, SHARED_OPTIONS,
 };
 static const cli_option merge_table[] = {

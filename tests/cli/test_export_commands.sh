@@ -32,7 +32,8 @@ expect 1 'no code of a model is ever run' "$agoge" merge-adapter --trust-remote-
 expect 2 'is no adapter' "$agoge" merge-adapter --base-model "$tiny" --adapter-path "$tests/golden/gguf/tiny" --out-dir out
 mkdir empty-run taken && touch taken/file
 expect 1 'neither an adapter nor a whole checkpoint' "$agoge" export-final-model --run-dir empty-run --out-dir out
-expect 1 'taken is there already' "$agoge" merge-adapter --base-model "$tiny" --adapter-path "$adapter" --out-dir taken
+expect 1 'carries no producer_provenance' "$agoge" merge-adapter --base-model "$tiny" --adapter-path "$adapter" --out-dir out
+expect 1 'taken is there already' "$agoge" merge-adapter --allow-unsealed --base-model "$tiny" --adapter-path "$adapter" --out-dir taken
 cp -r "$adapter" pickled && touch pickled/adapter_model.bin
 expect 1 'which can hold code' "$agoge" merge-adapter --base-model "$tiny" --adapter-path pickled --out-dir out
 

@@ -88,7 +88,7 @@ def trained_adapter_in_peft(ids):
 
 
 def merged(ids, adapter):
-    agoge("merge-adapter", "--base-model", "base", "--adapter-path", adapter, "--out-dir", f"{adapter}-merged", "--max-shard-size", "60KB")
+    agoge("merge-adapter", "--allow-unsealed", "--base-model", "base", "--adapter-path", adapter, "--out-dir", f"{adapter}-merged", "--max-shard-size", "60KB")
     want = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(WORK / "base", dtype=torch.float32), WORK / adapter).merge_and_unload()
     got = AutoModelForCausalLM.from_pretrained(WORK / f"{adapter}-merged")
     expect("the folder is bf16", got.dtype == torch.bfloat16)
