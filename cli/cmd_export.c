@@ -1,4 +1,4 @@
-/* agoge export-final-model, merge-adapter, export-gguf: a base and an adapter made into one model, as a folder or as a GGUF file. */
+/* agoge export-final-model, merge-adapter, export-gguf, quantize: a base and an adapter made into one model, as a folder or as a GGUF file. */
 #define _GNU_SOURCE
 #include "cli/commands.h"
 #include "cli/export_seal.h"
@@ -267,29 +267,30 @@ static ag_status export_lora(const job *j, const options *o, const char *out, ag
 
 static ag_status export_gguf(job *j, const options *o, ag_err *err)
 {
-    ag_weight_type type;
+    ag_gguf_recipe recipe;
     ag_export_report report;
     char *out;
     if (o->run_dir && o->adapter) return ag_fail(err, AG_E_USAGE, "agoge export-gguf takes one of --run-dir and --adapter");
     if (!o->run_dir && !o->adapter && !o->base)
         return ag_fail(err, AG_E_USAGE, "agoge export-gguf needs --run-dir, --adapter or --model");
-    AG_TRY(ag_weight_type_parse(&type, o->type, err));
+    AG_TRY(ag_gguf_recipe_parse(&recipe, o->type, err));
     AG_TRY(ag_path_check(&out, o->out, &j->arena, err));
     AG_TRY(choose_adapter(j, o, err));
     AG_TRY(choose_base(j, o, err));
     AG_TRY(open_models(j, o, err));
     const ag_export_options e = export_options(j, o);
     AG_TRY(ag_make_dirs(ag_path_dir(&j->arena, out), err));
-    if (o->lora_only) return export_lora(j, o, out, type, err);
-    AG_TRY(ag_export_gguf(out, type, &e, &report, err));
-    print_result(j, o, o->out, ag_weight_type_name(type), &report);
+    if (o->lora_only) return export_lora(j, o, out, ag_gguf_recipe_base(recipe), err);
+    AG_TRY(ag_export_gguf(out, recipe, &e, &report, err));
+    print_result(j, o, o->out, ag_gguf_recipe_name(recipe), &report);
     return AG_OK;
 }
 
 /* ---- the commands ---------------------------------------------------------------------------------------------------------------- */
 static int run(const cli_command *command, ag_status (*what)(job *, const options *, ag_err *), int argc, char **argv)
 {
-    options o = {.save_safetensors = true, .max_shard_size = "4GB", .type = "f16", .format = CLI_FORMAT_DEFAULT};
+    options o = {.save_safetensors = true, .max_shard_size = "4GB", .type = command == &cli_quantize ? "q4_k_m" : "f16",
+                 .format = CLI_FORMAT_DEFAULT};
     ag_err err;
     job j = {0};
     CLI_PARSE(command, &o, argc, argv);
@@ -324,7 +325,11 @@ static const cli_option merge_table[] = {
     CLI_STRING("out-dir", options, out_dir, "DIR", "the folder to make", CLI_REQUIRED),
     FOLDER_OPTIONS, SHARED_OPTIONS,
 };
-static const char *const gguf_types[] = {"f32", "f16", "bf16", "q8_0", NULL};
+static const char *const gguf_types[] = {
+#define X(recipe, name, type, file_type) name,
+    AG_GGUF_RECIPES(X)
+#undef X
+    NULL};
 static const cli_option gguf_table[] = {
     CLI_STRING("out", options, out, "FILE", "the .gguf file to write", CLI_REQUIRED),
     CLI_CHOICE("type", options, type, "TYPE", "of the matrices (default: f16)", gguf_types),
@@ -335,10 +340,18 @@ static const cli_option gguf_table[] = {
     CLI_STRING("name", options, name, "NAME", "general.name of the file (default: the base's folder)", 0),
     SHARED_OPTIONS,
 };
+static const cli_option quantize_table[] = {
+    CLI_STRING("model", options, base, "MODEL", "a model folder, a .gguf file, or org/name on the hub", CLI_REQUIRED),
+    CLI_CHOICE("type", options, type, "TYPE", "of the matrices (default: q4_k_m)", gguf_types),
+    CLI_STRING("out", options, out, "FILE", "the .gguf file to write", CLI_REQUIRED),
+    CLI_STRING("name", options, name, "NAME", "general.name of the file (default: the model's folder)", 0),
+    SHARED_OPTIONS,
+};
 
 static int run_final(int argc, char **argv) { return run(&cli_export_final_model, export_final_model, argc, argv); }
 static int run_merge(int argc, char **argv) { return run(&cli_merge_adapter, merge_adapter, argc, argv); }
 static int run_gguf(int argc, char **argv) { return run(&cli_export_gguf, export_gguf, argc, argv); }
+static int run_quantize(int argc, char **argv) { return run(&cli_quantize, export_gguf, argc, argv); }
 
 const cli_command cli_export_final_model = {
     .name = "export-final-model", .summary = "a run's base and adapter merged into a model folder (bf16 safetensors)",
@@ -348,3 +361,5 @@ const cli_command cli_merge_adapter = {
 const cli_command cli_export_gguf = {
     .name = "export-gguf", .summary = "a model, or base and adapter merged, as a GGUF file for llama.cpp", .options = gguf_table,
     .run = run_gguf};
+const cli_command cli_quantize = {
+    .name = "quantize", .summary = "a model as a quantized GGUF file for llama.cpp", .options = quantize_table, .run = run_quantize};

@@ -19,6 +19,7 @@
     X(export_final_model) \
     X(merge_adapter)     \
     X(export_gguf)       \
+    X(quantize)          \
     X(seal_bundle)       \
     X(verify_bundle)     \
     X(replay)            \

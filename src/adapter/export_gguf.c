@@ -1,7 +1,7 @@
 #include "adapter/export_gguf.h"
 
 #include "adapter/export_gguf_metadata.h"
-
+#include "base/log.h"
 
 static uint32_t ggml_type(ag_weight_type type)
 {
@@ -9,14 +9,14 @@ static uint32_t ggml_type(ag_weight_type type)
     case AG_W_F32: return AG_GGML_F32;
     case AG_W_F16: return AG_GGML_F16;
     case AG_W_BF16: return AG_GGML_BF16;
+    case AG_W_Q4_0: return AG_GGML_Q4_0;
+    case AG_W_Q5_0: return AG_GGML_Q5_0;
+    case AG_W_Q5_1: return AG_GGML_Q5_1;
+    case AG_W_Q4_K: return AG_GGML_Q4_K;
+    case AG_W_Q5_K: return AG_GGML_Q5_K;
+    case AG_W_Q6_K: return AG_GGML_Q6_K;
     default: AG_ASSERT(type == AG_W_Q8_0); return AG_GGML_Q8_0;
     }
-}
-
-static ag_weight_type type_of(const ag_export_tensor *t, ag_weight_type asked)
-{
-    if (t->is_vector) return AG_W_F32;
-    return t->w.K % ag_weight_block_weights(asked) == 0 ? asked : AG_W_F16;
 }
 
 /* A divisor for each frequency where they are scaled otherwise than linearly; NULL: there is no such tensor. */
@@ -38,7 +38,7 @@ static const float *rope_divisors(const ag_description *d, ag_arena *arena)
 static ag_status add_bytes(void *user, const void *bytes, size_t n, ag_err *err) { return ag_gguf_writer_add(user, bytes, n, err); }
 
 typedef struct {
-    ag_weight_type type;
+    ag_gguf_recipe recipe;
     const ag_export_options *options;
     ag_export_report *report;
     ag_export_tensor *tensors;
@@ -49,6 +49,11 @@ typedef struct {
     ag_arena arena;
 } job;
 
+static ag_weight_type type_of(const job *j, const ag_export_tensor *t)
+{
+    return t->is_vector ? AG_W_F32 : ag_gguf_recipe_type(j->recipe, t->gguf_name, t->w.K, &j->options->base->d);
+}
+
 static void tell_tensors(job *j)
 {
     const ag_description *d = &j->options->base->d;
@@ -56,7 +61,7 @@ static void tell_tensors(job *j)
     if (j->divisors) ag_gguf_writer_tensor(&j->writer, "rope_freqs.weight", AG_GGML_F32, 1, (int64_t[]){d->D / 2});
     for (int64_t i = 0; i < j->n; i++) {
         const ag_export_tensor *t = &j->tensors[i];
-        const ag_weight_type type = type_of(t, j->type);
+        const ag_weight_type type = type_of(j, t);
         const int64_t ne[2] = {t->is_vector ? t->w.N : t->w.K, t->w.N};
         ag_gguf_writer_tensor(&j->writer, t->gguf_name, ggml_type(type), t->is_vector ? 1 : 2, ne);
         j->report->weight_bytes += (uint64_t)(t->w.N * ag_weight_row_bytes(type, t->w.K));
@@ -69,25 +74,28 @@ static ag_status write_all(job *j, const char *path, ag_err *err)
 {
     const ag_description *d = &j->options->base->d;
     const int in_pairs = ag_export_gguf_rope_pairs(d);
-    AG_TRY(ag_export_gguf_metadata(&j->writer, j->type, j->options, &j->arena, err));
+    AG_TRY(ag_export_gguf_metadata(&j->writer, j->recipe, j->options, &j->arena, err));
     ag_export_tensors(&j->tensors, &j->n, j->options, &j->arena);
     tell_tensors(j);
     AG_TRY(ag_export_buffer_create(&j->buffer, j->tensors, j->n, d->D, err));
     AG_TRY(ag_gguf_writer_begin(&j->writer, path, err));
     if (j->divisors) AG_TRY(ag_gguf_writer_add(&j->writer, j->divisors, (size_t)(d->D / 2) * sizeof(float), err));
     for (int64_t i = 0; i < j->n; i++)
-        AG_TRY(ag_export_tensor_write(&j->tensors[i], type_of(&j->tensors[i], j->type), in_pairs, &j->buffer, j->options->n_threads,
+        AG_TRY(ag_export_tensor_write(&j->tensors[i], type_of(j, &j->tensors[i]), in_pairs, &j->buffer, j->options->n_threads,
                                       add_bytes, &j->writer, j->report, err));
     return ag_gguf_writer_commit(&j->writer, err);
 }
 
-ag_status ag_export_gguf(const char *path, ag_weight_type type, const ag_export_options *options, ag_export_report *report, ag_err *err)
+static bool is_quantized(ag_weight_type type) { return type != AG_W_F32 && type != AG_W_F16 && type != AG_W_BF16; }
+
+ag_status ag_export_gguf(const char *path, ag_gguf_recipe recipe, const ag_export_options *options, ag_export_report *report, ag_err *err)
 {
     *report = (ag_export_report){0};
-    if (type != AG_W_F32 && type != AG_W_F16 && type != AG_W_BF16 && type != AG_W_Q8_0)
-        return ag_fail(err, AG_E_UNSUPPORTED, "a merged model cannot be written as %s; f32, f16, bf16 and q8_0 can",
-                       ag_weight_type_name(type));
-    job j = {.type = type, .options = options, .report = report};
+    const ag_model *base = options->base;
+    if (base->source == AG_SOURCE_GGUF && is_quantized(base->layers[0].proj[0].type) && is_quantized(ag_gguf_recipe_base(recipe)))
+        ag_log(AG_LOG_WARN, "%s is quantized already (%s): what that lost stays lost, and this adds to it; quantize the original where there is one",
+               base->path, base->quantization);
+    job j = {.recipe = recipe, .options = options, .report = report};
     ag_status status = write_all(&j, path, err);
     if (!status) status = ag_export_measure_quantization(report, options, err);
     ag_gguf_writer_abort(&j.writer);

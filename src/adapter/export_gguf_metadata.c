@@ -12,19 +12,9 @@
 
 enum { QUANTIZATION_VERSION = 2 };
 
-static uint32_t file_type(ag_weight_type type)
+static void put_file_type(ag_gguf_writer *w, ag_gguf_recipe recipe)
 {
-    switch (type) {
-    case AG_W_F32: return 0;
-    case AG_W_F16: return 1;
-    case AG_W_Q8_0: return 7;
-    default: AG_ASSERT(type == AG_W_BF16); return 32;
-    }
-}
-
-static void put_file_type(ag_gguf_writer *w, ag_weight_type type)
-{
-    ag_gguf_put_u32(w, "general.file_type", file_type(type));
+    ag_gguf_put_u32(w, "general.file_type", ag_gguf_recipe_file_type(recipe));
     ag_gguf_put_u32(w, "general.quantization_version", QUANTIZATION_VERSION);
 }
 
@@ -36,14 +26,14 @@ static bool is_of_the_old_file(const char *key)
            strcmp(key, "general.alignment") == 0 || ag_str_starts(key, "split.") || ag_str_starts(key, "quantize.imatrix.");
 }
 
-static ag_status carry_over(ag_gguf_writer *w, ag_weight_type type, const ag_export_options *options, ag_err *err)
+static ag_status carry_over(ag_gguf_writer *w, ag_gguf_recipe recipe, const ag_export_options *options, ag_err *err)
 {
     ag_gguf g;
     AG_TRY(ag_gguf_open(&g, options->base->path, err));
     for (size_t i = 0; i < g.n_pairs; i++)
         if (!is_of_the_old_file(g.pairs[i].key)) ag_gguf_put_pair(w, &g.pairs[i]);
     ag_gguf_close(&g);
-    put_file_type(w, type);
+    put_file_type(w, recipe);
     return AG_OK;
 }
 
@@ -155,13 +145,13 @@ static ag_status put_tokenizer(ag_gguf_writer *w, const ag_export_options *optio
     return status;
 }
 
-ag_status ag_export_gguf_metadata(ag_gguf_writer *w, ag_weight_type type, const ag_export_options *options, ag_arena *arena, ag_err *err)
+ag_status ag_export_gguf_metadata(ag_gguf_writer *w, ag_gguf_recipe recipe, const ag_export_options *options, ag_arena *arena, ag_err *err)
 {
-    if (options->base->source == AG_SOURCE_GGUF) return carry_over(w, type, options, err);
+    if (options->base->source == AG_SOURCE_GGUF) return carry_over(w, recipe, options, err);
     ag_gguf_put_text(w, "general.architecture", ag_export_gguf_architecture(&options->base->d));
     ag_gguf_put_text(w, "general.type", "model");
     ag_gguf_put_text(w, "general.name", options->name ? options->name : ag_path_base(options->base->path));
     AG_TRY(put_model(w, &options->base->d, err));
-    put_file_type(w, type);
+    put_file_type(w, recipe);
     return put_tokenizer(w, options, arena, err);
 }

@@ -171,7 +171,12 @@ static ag_status encode_rows(void *user, float *rows, int64_t n0, int64_t n1, ag
     }
     for (int64_t n = n0; n < n1; n++) {
         const float *from = rows + (n - n0) * K;
-        if (bad) AG_TRY(does_not_fit(s, from, from, n, err)); /* the quantizer refuses nothing but what is not finite */
+        if (bad) {
+            AG_TRY(does_not_fit(s, from, from, n, err));
+            if (ag_weight_quantize_row(s->buffer->encoded, s->type, from, K, err))
+                return ag_err_prefix(err, "merged row %lld of '%s'", (long long)n, s->t->hf_name);
+            continue;
+        }
         AG_TRY(does_not_fit(s, from, decoded + (n - n0) * K, n, err));
         ag_deviation_add(&s->report->rounding, decoded + (n - n0) * K, from, K);
         ag_deviation_add(&s->report->rounding_of[s->t->kind], decoded + (n - n0) * K, from, K);

@@ -20,6 +20,14 @@ tiny=$tests/golden/gguf/tiny.f32.gguf adapter=$tests/golden/adapter/all7
 expect 0 '"type": "q8_0"' "$agoge" export-gguf --model "$tiny" --type q8_0 --out made/q8.gguf --format json
 echo '[3,1,4,1,5]' >ids.jsonl
 expect 0 '"logprobs"' "$agoge" score --model made/q8.gguf --ids-file ids.jsonl --format json
+for type in q4_0 q4_k_m q5_k_m q6_k; do
+    expect 0 "\"type\": \"$type\"" "$agoge" quantize --model "$tiny" --type $type --out made/$type.gguf --threads 1 --format json
+    expect 0 '"logprobs"' "$agoge" score --model made/$type.gguf --ids-file ids.jsonl --format json
+    expect 0 '' "$agoge" export-gguf --model "$tiny" --type $type --out made/again.gguf --threads 3
+    cmp made/$type.gguf made/again.gguf || { echo "FAIL: $type depends on the number of threads"; bad=1; }
+done
+expect 0 'is quantized already' "$agoge" quantize --model made/q8.gguf --out made/q4.gguf
+expect 2 'agoge quantize needs --model' "$agoge" quantize --out x.gguf
 expect 2 'f32, f16, bf16, q8_0' "$agoge" export-gguf --model "$tiny" --type q4_k --out x.gguf
 expect 2 'needs --run-dir, --adapter or --model' "$agoge" export-gguf --out x.gguf
 expect 1 'this base model needs' "$agoge" export-gguf --model "$tiny" --adapter "$adapter" --out x.gguf

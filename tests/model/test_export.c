@@ -139,7 +139,7 @@ static void a_gguf_file_holds_the_folders_model(void **state)
         ag_model *m = open_golden(names[i]), *back;
         const ag_export_options o = options_for(m);
         ag_export_report report;
-        must(ag_export_gguf(scratch_path("m.gguf"), AG_W_F32, &o, &report, &err));
+        must(ag_export_gguf(scratch_path("m.gguf"), AG_RECIPE_F32, &o, &report, &err));
         must(ag_model_open(&back, scratch_path("m.gguf"), &(ag_model_options){0}, &err));
         check_same_description(&back->d, &m->d);
         check_same_model(back, m, NULL, as_it_is, as_it_is);
@@ -174,7 +174,7 @@ static void a_gguf_file_has_the_tokenizer_and_the_template(void **state)
     ag_export_options o = options_for(m);
     o.name = "A Tiny One";
     ag_export_report report;
-    must(ag_export_gguf(scratch_path("m.gguf"), AG_W_BF16, &o, &report, &err));
+    must(ag_export_gguf(scratch_path("m.gguf"), AG_RECIPE_BF16, &o, &report, &err));
     ag_gguf g;
     ag_arena arena = {0};
     const char *text = NULL;
@@ -211,7 +211,7 @@ static void a_gguf_base_keeps_its_metadata(void **state)
     ag_model *m = open_golden("tiny.q8_0.gguf"), *back;
     const ag_export_options o = options_for(m);
     ag_export_report report;
-    must(ag_export_gguf(scratch_path("m.gguf"), AG_W_F16, &o, &report, &err));
+    must(ag_export_gguf(scratch_path("m.gguf"), AG_RECIPE_F16, &o, &report, &err));
     must(ag_model_open(&back, scratch_path("m.gguf"), &(ag_model_options){0}, &err));
     check_same_description(&back->d, &m->d);
     check_same_model(back, m, NULL, in_f16, as_it_is);
@@ -249,7 +249,7 @@ static void an_adapter_is_merged_and_rounded_once(void **state)
         ag_export_options o = options_for(m);
         ag_export_report report;
         o.lora = random_lora(m, &arena);
-        must(ag_export_gguf(scratch_path("m.gguf"), AG_W_F32, &o, &report, &err));
+        must(ag_export_gguf(scratch_path("m.gguf"), AG_RECIPE_F32, &o, &report, &err));
         must(ag_model_open(&back, scratch_path("m.gguf"), &(ag_model_options){0}, &err));
         check_same_model(back, m, o.lora, as_it_is, as_it_is);
         ag_model_close(&back);
@@ -355,7 +355,7 @@ static void a_gguf_files_own_tokenizer_goes_into_the_folder(void **state)
     ag_model *m = open_golden("tiny"), *from_gguf;
     ag_export_options o = options_for(m);
     ag_export_report report;
-    must(ag_export_gguf(scratch_path("m.gguf"), AG_W_F16, &o, &report, &err));
+    must(ag_export_gguf(scratch_path("m.gguf"), AG_RECIPE_F16, &o, &report, &err));
     must(ag_model_open(&from_gguf, scratch_path("m.gguf"), &(ag_model_options){0}, &err));
     o = (ag_export_options){.base = from_gguf, .n_threads = 1};
     must(ag_export_hf(scratch_path("out"), &o, &report, &err));
@@ -379,11 +379,11 @@ static void what_quantizing_changed_is_measured(void **state)
     ag_export_options o = options_for(quantized);
     o.original = original;
     ag_export_report report;
-    must(ag_export_gguf(scratch_path("m.gguf"), AG_W_BF16, &o, &report, &err));
+    must(ag_export_gguf(scratch_path("m.gguf"), AG_RECIPE_BF16, &o, &report, &err));
     const double relative = ag_deviation_relative(&report.quantization);
     assert_true(report.quantization.n > 1000 && relative > 0.02 && relative < 0.2); /* NF4 of normal numbers: about 9 % */
     o.original = other;
-    must_fail(AG_E_SHAPE, "are not the same model", ag_export_gguf(scratch_path("m.gguf"), AG_W_BF16, &o, &report, &err));
+    must_fail(AG_E_SHAPE, "are not the same model", ag_export_gguf(scratch_path("m.gguf"), AG_RECIPE_BF16, &o, &report, &err));
     ag_model_close(&original);
     ag_model_close(&quantized);
     ag_model_close(&other);
@@ -397,10 +397,10 @@ static void rows_that_q8_0_cannot_hold_are_f16(void **state)
     ag_model *m = open_golden("mistral"); /* 4 heads of 12: o_proj has 48 columns */
     const ag_export_options o = options_for(m);
     ag_export_report report;
-    must_fail(AG_E_UNSUPPORTED, "a window of 4 tokens", ag_export_gguf(scratch_path("m.gguf"), AG_W_Q8_0, &o, &report, &err));
+    must_fail(AG_E_UNSUPPORTED, "a window of 4 tokens", ag_export_gguf(scratch_path("m.gguf"), AG_RECIPE_Q8_0, &o, &report, &err));
     assert_false(ag_path_is_file(scratch_path("m.gguf")));
     m->d.sliding_window = 0;
-    must(ag_export_gguf(scratch_path("m.gguf"), AG_W_Q8_0, &o, &report, &err));
+    must(ag_export_gguf(scratch_path("m.gguf"), AG_RECIPE_Q8_0, &o, &report, &err));
     ag_gguf g;
     must(ag_gguf_open(&g, scratch_path("m.gguf"), &err));
     assert_int_equal(AG_GGML_F16, ag_gguf_find(&g, "blk.0.attn_output.weight")->type);
@@ -429,17 +429,17 @@ static void what_cannot_be_exported_is_refused(void **state)
     ag_arena arena = {0};
     ag_export_options o = options_for(m);
     ag_export_report report;
-    must_fail(AG_E_UNSUPPORTED, "cannot be written as q4_k", ag_export_gguf(scratch_path("m.gguf"), AG_W_Q4_K, &o, &report, &err));
     o.text_path = GGUF_DIR "tiny";
     must_fail(AG_E_NOT_FOUND, "has no tokenizer.json", ag_export_hf(scratch_path("out"), &o, &report, &err));
     o = options_for(m);
     ag_layer_lora *lora = random_lora(m, &arena);
     o.lora = lora;
     ((float *)lora[1].pair[AG_PROJ_UP].b)[3 * 5] = 1e6f;
-    must_fail(AG_E_NUMERIC, "of 'model.layers.1.mlp.up_proj.weight' is", ag_export_gguf(scratch_path("m.gguf"), AG_W_F16, &o, &report, &err));
-    must_fail(AG_E_NUMERIC, "which f16 cannot hold; choose another type", ag_export_gguf(scratch_path("m.gguf"), AG_W_F16, &o, &report, &err));
+    must_fail(AG_E_NUMERIC, "of 'model.layers.1.mlp.up_proj.weight' is", ag_export_gguf(scratch_path("m.gguf"), AG_RECIPE_F16, &o, &report, &err));
+    must_fail(AG_E_NUMERIC, "of 'model.layers.1.mlp.up_proj.weight': column", ag_export_gguf(scratch_path("m.gguf"), AG_RECIPE_Q4_K_M, &o, &report, &err));
+    must_fail(AG_E_NUMERIC, "which f16 cannot hold; choose another type", ag_export_gguf(scratch_path("m.gguf"), AG_RECIPE_F16, &o, &report, &err));
     ((float *)lora[1].pair[AG_PROJ_UP].b)[3 * 5] = NAN;
-    must_fail(AG_E_NUMERIC, "which q8_0 cannot hold", ag_export_gguf(scratch_path("m.gguf"), AG_W_Q8_0, &o, &report, &err));
+    must_fail(AG_E_NUMERIC, "which q8_0 cannot hold", ag_export_gguf(scratch_path("m.gguf"), AG_RECIPE_Q8_0, &o, &report, &err));
     assert_false(ag_path_is_file(scratch_path("m.gguf")));
     ag_arena_free(&arena);
     ag_model_close(&m);
@@ -455,7 +455,7 @@ static void a_base_without_a_tokenizer_is_exported_without_one(void **state)
     ag_export_report report;
     must(ag_export_hf(scratch_path("out"), &o, &report, &err));
     assert_false(ag_path_is_file(scratch_path("out/tokenizer.json")));
-    must(ag_export_gguf(scratch_path("m.gguf"), AG_W_F32, &o, &report, &err));
+    must(ag_export_gguf(scratch_path("m.gguf"), AG_RECIPE_F32, &o, &report, &err));
     must(ag_model_open(&back, scratch_path("m.gguf"), &(ag_model_options){0}, &err));
     check_same_model(back, m, NULL, as_it_is, as_it_is);
     ag_model_close(&back);

@@ -294,8 +294,13 @@ static void what_cannot_be_written_is_refused_with_a_sentence(void **state)
     assert_string_equal("a row of 33 weights cannot be q8_0, whose blocks hold 32", err.text);
     assert_int_equal(AG_E_NUMERIC, ag_weight_quantize_row(out, AG_W_Q8_0, x, 32, &err));
     assert_string_equal("column 1 of a row is not finite; q8_0 cannot hold that", err.text);
-    assert_int_equal(AG_E_UNSUPPORTED, ag_weight_quantize_row(out, AG_W_Q4_K, x, 256, &err));
-    assert_string_equal("weights cannot be written as q4_k; write f32, f16, bf16 or q8_0", err.text);
+    assert_int_equal(AG_E_NUMERIC, ag_weight_quantize_row(out, AG_W_Q4_K, x, 256, &err));
+    assert_string_equal("column 1 of a row is not finite; q4_k cannot hold that", err.text);
+    x[1] = -1e5f;
+    assert_int_equal(AG_E_NUMERIC, ag_weight_quantize_row(out, AG_W_Q6_K, x, 256, &err));
+    assert_string_equal("column 1 of a row is -100000; q6_k is only written for weights up to 65504", err.text);
+    assert_int_equal(AG_E_UNSUPPORTED, ag_weight_quantize_row(out, AG_W_Q2_K, x, 256, &err));
+    assert_string_equal("weights cannot be written as q2_k; f32, f16, bf16, q8_0, q4_0, q5_0, q5_1, q4_k, q5_k and q6_k can", err.text);
     ag_weight_type type;
     assert_int_equal(AG_E_USAGE, ag_weight_type_parse(&type, "iq2_xs", &err));
     assert_string_equal("'iq2_xs' is no weight type; there are f32 f16 bf16 nf4 q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k", err.text);

@@ -3,6 +3,7 @@
 
 #include "base/num.h"
 #include "ops/weight/weight_blocks.h"
+#include "ops/weight/weight_encode.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -144,22 +145,31 @@ ag_status ag_weight_quantize_row(void *out, ag_weight_type type, const float *x,
     if (K % types[type].weights != 0)
         return ag_fail(err, AG_E_SHAPE, "a row of %lld weights cannot be %s, whose blocks hold %d", (long long)K, types[type].name,
                        types[type].weights);
-    switch (type) {
-    case AG_W_F32: memcpy(out, x, (size_t)K * sizeof *x); return AG_OK;
-    case AG_W_F16:
-    case AG_W_BF16:
+    if (type == AG_W_F32) {
+        memcpy(out, x, (size_t)K * sizeof *x);
+        return AG_OK;
+    }
+    if (type == AG_W_F16 || type == AG_W_BF16) {
         for (int64_t k = 0; k < K; k++) {
             const uint16_t half = type == AG_W_F16 ? ag_f32_to_f16(x[k]) : ag_f32_to_bf16(x[k]);
             memcpy((uint8_t *)out + 2 * k, &half, sizeof half);
         }
         return AG_OK;
-    case AG_W_Q8_0:
-        for (int64_t k = 0; k < K; k++)
-            if (!isfinite(x[k]))
-                return ag_fail(err, AG_E_NUMERIC, "column %lld of a row is not finite; q8_0 cannot hold that", (long long)k);
-        quantize_q8_0(out, x, K);
-        return AG_OK;
-    default:
-        return ag_fail(err, AG_E_UNSUPPORTED, "weights cannot be written as %s; write f32, f16, bf16 or q8_0", types[type].name);
     }
+    ag_weight_encode_fn *encode = ag_weight_encoder(type);
+    if (!encode && type != AG_W_Q8_0)
+        return ag_fail(err, AG_E_UNSUPPORTED, "weights cannot be written as %s; f32, f16, bf16, q8_0, q4_0, q5_0, q5_1, q4_k, q5_k and q6_k can",
+                       types[type].name);
+    for (int64_t k = 0; k < K; k++) {
+        if (!isfinite(x[k]))
+            return ag_fail(err, AG_E_NUMERIC, "column %lld of a row is not finite; %s cannot hold that", (long long)k, types[type].name);
+        if (encode && fabsf(x[k]) > AG_LARGEST_ENCODED)
+            return ag_fail(err, AG_E_NUMERIC, "column %lld of a row is %g; %s is only written for weights up to %g", (long long)k, (double)x[k],
+                           types[type].name, (double)AG_LARGEST_ENCODED);
+    }
+    if (type == AG_W_Q8_0)
+        quantize_q8_0(out, x, K);
+    else
+        for (int64_t k = 0; k < K; k += types[type].weights) encode((uint8_t *)out + k / types[type].weights * types[type].bytes, x + k);
+    return AG_OK;
 }

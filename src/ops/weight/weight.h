@@ -94,8 +94,9 @@ void ag_nf4_double_quantize(uint8_t *absmax_q, float *nested_absmax, float *offs
 extern const float ag_nf4_code[16];
 const float *ag_dynamic_map_signed(void); /* 256 values, ascending; bitsandbytes' create_dynamic_map(signed=True) */
 
-/* One row of K weights into a GGUF type, as ggml's reference quantizer does it (f32, f16, bf16, q8_0 in this version;
- * another type is AG_E_UNSUPPORTED). */
+/* One row of K weights into a GGUF type: f32, f16 and bf16 rounded to nearest even, q8_0 as ggml's reference quantizer makes it, q4_0,
+ * q5_0, q5_1, q4_k, q5_k and q6_k by the search of weight_encode.h; the same bytes on every level. Another type is AG_E_UNSUPPORTED,
+ * a weight that is not finite AG_E_NUMERIC. */
 AG_MUST_USE ag_status ag_weight_quantize_row(void *out, ag_weight_type type, const float *x, int64_t K, ag_err *err);
 
 #endif
