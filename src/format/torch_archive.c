@@ -10,8 +10,9 @@
 static const struct {
     const char *storage;
     int bytes;
+    const char *name;
 } dtypes[] = {
-#define X(dtype, name, bytes) [dtype] = {name, bytes},
+#define X(dtype, storage, bytes, name) [dtype] = {storage, bytes, name},
     AG_TORCH_DTYPES(X)
 #undef X
 };
@@ -19,6 +20,8 @@ static const struct {
 int ag_torch_dtype_bytes(ag_torch_dtype dtype) { return dtypes[dtype].bytes; }
 
 const char *ag_torch_dtype_storage(ag_torch_dtype dtype) { return dtypes[dtype].storage; }
+
+const char *ag_torch_dtype_name(ag_torch_dtype dtype) { return dtypes[dtype].name; }
 
 /* ---- reading ---------------------------------------------------------------------------------------------------------------- */
 
@@ -123,12 +126,14 @@ const char *ag_torch_describe(ag_arena *arena, const ag_torch_value *value)
     case AG_TORCH_TUPLE: return ag_arena_printf(arena, "a tuple of %u", value->n);
     case AG_TORCH_DICT: return ag_arena_printf(arena, "a dict of %u", value->n);
     case AG_TORCH_U32_ARRAY: return ag_arena_printf(arena, "an array of %zu words", value->n_words);
+    case AG_TORCH_OPAQUE: return ag_arena_printf(arena, "a %.40s", value->text);
     case AG_TORCH_TENSOR: break;
     }
     const ag_torch_view *v = value->tensor;
     ag_str text = {0};
     for (int i = 0; i < v->rank; i++) ag_str_printf(&text, "%s%lld", i ? "," : "", (long long)v->dim[i]);
-    char *described = ag_arena_printf(arena, "a tensor %s [%s]", ag_torch_dtype_storage(v->dtype), text.text ? text.text : "");
+    char *described = ag_arena_printf(arena, "a tensor %s [%s]", ag_torch_dtype_storage(v->dtype) ? ag_torch_dtype_storage(v->dtype)
+                                                                                               : ag_torch_dtype_name(v->dtype), text.text ? text.text : "");
     ag_str_free(&text);
     return described;
 }

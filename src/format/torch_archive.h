@@ -6,8 +6,9 @@
  *     <root>/byteorder                 "little"
  *     <root>/.data/serialization_id    40 digits
  *
- * Reading runs nothing. The pickle is walked by an interpreter of our own that knows plain containers and scalars, tensors, the
- * ordered dict, and (only where asked) NumPy's arrays of uint32; any other name or opcode is refused. Every size is checked against
+ * Reading runs nothing. The pickle is walked by an interpreter of our own that knows what torch.load(weights_only=True) allows: plain
+ * containers and scalars, tensors of every dtype, the ordered dict, dtypes and devices, and (only where asked) NumPy's arrays of uint32;
+ * any other name or opcode is refused. Every size is checked against
  * the file before it is used, every member's CRC is checked, and what is built is bounded in nodes, depth and memory. Stricter than
  * torch.load in this: no compressed member, no duplicate, no trailing bytes, no wrong CRC, no second root.
  *
@@ -34,21 +35,38 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/*    dtype           storage's name     bytes */
-#define AG_TORCH_DTYPES(X)                   \
-    X(AG_TORCH_F64,  "DoubleStorage",   8)   \
-    X(AG_TORCH_F32,  "FloatStorage",    4)   \
-    X(AG_TORCH_F16,  "HalfStorage",     2)   \
-    X(AG_TORCH_BF16, "BFloat16Storage", 2)   \
-    X(AG_TORCH_I64,  "LongStorage",     8)   \
-    X(AG_TORCH_I32,  "IntStorage",      4)   \
-    X(AG_TORCH_I16,  "ShortStorage",    2)   \
-    X(AG_TORCH_I8,   "CharStorage",     1)   \
-    X(AG_TORCH_U8,   "ByteStorage",     1)   \
-    X(AG_TORCH_BOOL, "BoolStorage",     1)
+/*    dtype                   storage's name           bytes  torch's name       NULL: stored untyped, as bytes */
+#define AG_TORCH_DTYPES(X)                                                      \
+    X(AG_TORCH_F64,           "DoubleStorage",         8, "float64")            \
+    X(AG_TORCH_F32,           "FloatStorage",          4, "float32")            \
+    X(AG_TORCH_F16,           "HalfStorage",           2, "float16")            \
+    X(AG_TORCH_BF16,          "BFloat16Storage",       2, "bfloat16")           \
+    X(AG_TORCH_I64,           "LongStorage",           8, "int64")              \
+    X(AG_TORCH_I32,           "IntStorage",            4, "int32")              \
+    X(AG_TORCH_I16,           "ShortStorage",          2, "int16")              \
+    X(AG_TORCH_I8,            "CharStorage",           1, "int8")               \
+    X(AG_TORCH_U8,            "ByteStorage",           1, "uint8")              \
+    X(AG_TORCH_BOOL,          "BoolStorage",           1, "bool")               \
+    X(AG_TORCH_C64,           "ComplexFloatStorage",   8, "complex64")          \
+    X(AG_TORCH_C128,          "ComplexDoubleStorage", 16, "complex128")         \
+    X(AG_TORCH_QI8,           "QInt8Storage",          1, "qint8")              \
+    X(AG_TORCH_QU8,           "QUInt8Storage",         1, "quint8")             \
+    X(AG_TORCH_QI32,          "QInt32Storage",         4, "qint32")             \
+    X(AG_TORCH_QU4X2,         "QUInt4x2Storage",       1, "quint4x2")           \
+    X(AG_TORCH_QU2X4,         "QUInt2x4Storage",       1, "quint2x4")           \
+    X(AG_TORCH_U16,           NULL,                    2, "uint16")             \
+    X(AG_TORCH_U32,           NULL,                    4, "uint32")             \
+    X(AG_TORCH_U64,           NULL,                    8, "uint64")             \
+    X(AG_TORCH_C32,           NULL,                    4, "complex32")          \
+    X(AG_TORCH_F8_E4M3,       NULL,                    1, "float8_e4m3fn")      \
+    X(AG_TORCH_F8_E5M2,       NULL,                    1, "float8_e5m2")        \
+    X(AG_TORCH_F8_E4M3FNUZ,   NULL,                    1, "float8_e4m3fnuz")    \
+    X(AG_TORCH_F8_E5M2FNUZ,   NULL,                    1, "float8_e5m2fnuz")    \
+    X(AG_TORCH_F8_E8M0,       NULL,                    1, "float8_e8m0fnu")     \
+    X(AG_TORCH_F4X2,          NULL,                    1, "float4_e2m1fn_x2")
 
 typedef enum {
-#define X(dtype, name, bytes) dtype,
+#define X(dtype, storage, bytes, name) dtype,
     AG_TORCH_DTYPES(X)
 #undef X
     AG_TORCH_N_DTYPES
@@ -58,7 +76,8 @@ int ag_torch_dtype_bytes(ag_torch_dtype dtype);
 typedef enum {
     AG_TORCH_NONE, AG_TORCH_BOOLEAN, AG_TORCH_INT, AG_TORCH_FLOAT, AG_TORCH_STRING, AG_TORCH_BYTES,
     AG_TORCH_LIST, AG_TORCH_TUPLE, AG_TORCH_DICT, AG_TORCH_TENSOR,
-    AG_TORCH_U32_ARRAY /* a one-dimensional NumPy array of uint32, only read */
+    AG_TORCH_U32_ARRAY, /* a one-dimensional NumPy array of uint32, only read */
+    AG_TORCH_OPAQUE     /* what torch.load accepts and nothing here needs: a dtype, a device, a set, a sparse tensor …; only read */
 } ag_torch_kind;
 
 enum { AG_TORCH_MAX_RANK = 8, AG_TORCH_MAX_DEPTH = 64 };
@@ -79,7 +98,7 @@ struct ag_torch_value {
         int64_t integer;
         double real;
         struct {
-            const char *text; /* n_text bytes and a NUL; of BYTES, raw ones */
+            const char *text; /* n_text bytes and a NUL; of BYTES, raw ones; of OPAQUE, what it is */
             size_t n_text;
         };
         struct {

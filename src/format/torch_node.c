@@ -29,7 +29,24 @@ void torch_items_push(ag_arena *arena, ag_torch_value *container, size_t at, ag_
 
 static bool same(const char *text, const char *bytes, size_t n) { return strlen(text) == n && memcmp(text, bytes, n) == 0; }
 
-bool torch_global_find(int *global, const char *module, size_t n_module, const char *name, size_t n_name, unsigned flags)
+node *torch_node_opaque(unpickler *u, const char *text)
+{
+    node *x = torch_node_create(u, AG_TORCH_OPAQUE);
+    x->value.text = text;
+    x->value.n_text = strlen(text);
+    return x;
+}
+
+static node *create_global(unpickler *u, int global)
+{
+    node *x = torch_node_create(u, AG_TORCH_NONE);
+    x->what = NODE_GLOBAL;
+    x->global = global;
+    return x;
+}
+
+/* What torch's weights_only unpickler allows, and NumPy's for generator states. */
+static node *find_listed(unpickler *u, const char *module, size_t n_module, const char *name, size_t n_name)
 {
     static const struct {
         const char *module, *name;
@@ -37,25 +54,60 @@ bool torch_global_find(int *global, const char *module, size_t n_module, const c
         bool is_numpy;
     } known[] = {
         {"torch._utils", "_rebuild_tensor_v2", GLOBAL_REBUILD_TENSOR, false},
+        {"torch._utils", "_rebuild_tensor", GLOBAL_REBUILD_OLD, false},
+        {"torch._utils", "_rebuild_tensor_v3", GLOBAL_REBUILD_V3, false},
         {"torch._utils", "_rebuild_parameter", GLOBAL_REBUILD_PARAMETER, false},
+        {"torch._utils", "_rebuild_parameter_with_state", GLOBAL_REBUILD_PARAMETER, false},
+        {"torch._tensor", "_rebuild_from_type_v2", GLOBAL_REBUILD_FROM_TYPE, false},
+        {"torch._utils", "_rebuild_sparse_tensor", GLOBAL_OPAQUE, false},
+        {"torch._utils", "_rebuild_qtensor", GLOBAL_OPAQUE, false},
+        {"torch._utils", "_rebuild_meta_tensor_no_storage", GLOBAL_OPAQUE, false},
+        {"torch._utils", "_rebuild_wrapper_subclass", GLOBAL_OPAQUE, false},
+        {"torch.serialization", "_get_layout", GLOBAL_OPAQUE, false},
+        {"torch", "device", GLOBAL_OPAQUE, false},
+        {"torch", "Size", GLOBAL_SIZE, false},
+        {"torch", "Tensor", GLOBAL_CLASS, false},
+        {"torch.nn.parameter", "Parameter", GLOBAL_CLASS, false},
+        {"torch.storage", "UntypedStorage", GLOBAL_UNTYPED, false},
+        {"torch", "UntypedStorage", GLOBAL_UNTYPED, false},
         {"collections", "OrderedDict", GLOBAL_ORDERED_DICT, false},
-        {"_codecs", "encode", GLOBAL_ENCODE, true},
+        {"collections", "Counter", GLOBAL_COUNTER, false},
+        {"__builtin__", "set", GLOBAL_OPAQUE, false},
+        {"__builtin__", "complex", GLOBAL_OPAQUE, false},
+        {"__builtin__", "bytearray", GLOBAL_BYTEARRAY, false},
+        {"builtins", "set", GLOBAL_OPAQUE, false},
+        {"builtins", "complex", GLOBAL_OPAQUE, false},
+        {"builtins", "bytearray", GLOBAL_BYTEARRAY, false},
+        {"_codecs", "encode", GLOBAL_ENCODE, false},
         {"numpy._core.multiarray", "_reconstruct", GLOBAL_RECONSTRUCT, true},
         {"numpy.core.multiarray", "_reconstruct", GLOBAL_RECONSTRUCT, true}, /* before NumPy 2 */
         {"numpy", "ndarray", GLOBAL_NDARRAY, true},
         {"numpy", "dtype", GLOBAL_DTYPE, true},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (same(known[i].module, module, n_module) && same(known[i].name, name, n_name)) {
-            *global = known[i].global;
-            return !known[i].is_numpy || (flags & AG_TORCH_NUMPY);
+        if (same(known[i].module, module, n_module) && same(known[i].name, name, n_name))
+            return known[i].is_numpy && !(u->flags & AG_TORCH_NUMPY) ? NULL : create_global(u, known[i].global);
+    return NULL;
+}
+
+node *torch_global_find(unpickler *u, const char *module, size_t n_module, const char *name, size_t n_name)
+{
+    static const char *const schemes[] = {"per_tensor_affine", "per_tensor_symmetric", "per_channel_affine", "per_channel_symmetric",
+                                          "per_channel_affine_float_qparams"};
+    const bool in_torch = same("torch", module, n_module);
+    for (int dtype = 0; dtype < AG_TORCH_N_DTYPES; dtype++) {
+        const char *storage = ag_torch_dtype_storage((ag_torch_dtype)dtype);
+        if (storage && same(storage, name, n_name) && (in_torch || same("torch.cuda", module, n_module)))
+            return create_global(u, GLOBAL_STORAGE + dtype);
+        if (in_torch && same(ag_torch_dtype_name((ag_torch_dtype)dtype), name, n_name)) {
+            node *x = torch_node_opaque(u, ag_torch_dtype_name((ag_torch_dtype)dtype));
+            x->global = GLOBAL_DTYPE_NAME + dtype;
+            return x;
         }
-    for (int dtype = 0; dtype < AG_TORCH_N_DTYPES; dtype++)
-        if (same("torch", module, n_module) && same(ag_torch_dtype_storage((ag_torch_dtype)dtype), name, n_name)) {
-            *global = GLOBAL_STORAGE + dtype;
-            return true;
-        }
-    return false;
+    }
+    for (size_t i = 0; in_torch && i < sizeof schemes / sizeof *schemes; i++)
+        if (same(schemes[i], name, n_name)) return torch_node_opaque(u, schemes[i]);
+    return find_listed(u, module, n_module, name, n_name);
 }
 
 /* ---- tensors -------------------------------------------------------------------------------------------------------------- */
@@ -69,7 +121,7 @@ ag_status torch_node_storage(unpickler *u, node **storage, node *id, ag_err *err
 {
     ag_torch_value **part = id->value.items;
     if (!is_plain(&id->value, AG_TORCH_TUPLE) || id->value.n != 5 || !is_plain(part[0], AG_TORCH_STRING) ||
-        strcmp(part[0]->text, "storage") || node_of(part[1])->what != NODE_GLOBAL || node_of(part[1])->global < GLOBAL_STORAGE ||
+        strcmp(part[0]->text, "storage") || node_of(part[1])->what != NODE_GLOBAL || node_of(part[1])->global < GLOBAL_UNTYPED ||
         !is_plain(part[2], AG_TORCH_STRING) || !is_plain(part[3], AG_TORCH_STRING) || !is_plain(part[4], AG_TORCH_INT))
         return ag_fail(err, AG_E_FORMAT, "data.pkl refers to something that is no storage of a tensor");
     const char *key = part[2]->text;
@@ -80,7 +132,9 @@ ag_status torch_node_storage(unpickler *u, node **storage, node *id, ag_err *err
     if (!m || strlen(key) != part[2]->n_text)
         return ag_fail(err, AG_E_FORMAT, "storage data/%.40s is missing from the archive", key);
     node_storage *s = ag_arena_alloc(u->arena, sizeof *s);
-    *s = (node_storage){.bytes = m->bytes, .n_elements = part[4]->integer, .dtype = (ag_torch_dtype)(node_of(part[1])->global - GLOBAL_STORAGE)};
+    const bool untyped = node_of(part[1])->global == GLOBAL_UNTYPED;
+    *s = (node_storage){.bytes = m->bytes, .n_elements = part[4]->integer, .untyped = untyped,
+                        .dtype = untyped ? AG_TORCH_U8 : (ag_torch_dtype)(node_of(part[1])->global - GLOBAL_STORAGE)};
     uint64_t bytes;
     if (s->n_elements < 0 || __builtin_mul_overflow((uint64_t)s->n_elements, (uint64_t)ag_torch_dtype_bytes(s->dtype), &bytes) || bytes != m->n)
         return ag_fail(err, AG_E_FORMAT, "storage data/%.40s of the archive has %zu bytes, which are not %lld elements of %s", key, m->n,
@@ -117,26 +171,47 @@ static bool is_inside(const ag_torch_view *v, int64_t offset, int64_t n_storage)
     return last < n_storage;
 }
 
-/* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[, metadata]) */
-static ag_status rebuild_tensor(unpickler *u, node **result, const ag_torch_value *args, ag_err *err)
+/* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[, metadata]); _rebuild_tensor has the first four, _v3 the dtype in
+ * place of metadata, for those that have no storage of their own. */
+static ag_status rebuild_tensor(unpickler *u, node **result, int global, const ag_torch_value *args, ag_err *err)
 {
     ag_torch_value **arg = args->items;
+    const uint32_t least = global == GLOBAL_REBUILD_OLD ? 4 : global == GLOBAL_REBUILD_V3 ? 7 : 6;
+    const uint32_t most = global == GLOBAL_REBUILD_OLD ? 4 : global == GLOBAL_REBUILD_V3 ? 8 : 7;
     ag_torch_view *v = ag_arena_alloc(u->arena, sizeof *v);
     int n_strides = 0;
-    if (args->n < 6 || args->n > 7 || node_of(arg[0])->what != NODE_STORAGE || !is_plain(arg[1], AG_TORCH_INT) ||
+    if (args->n < least || args->n > most || node_of(arg[0])->what != NODE_STORAGE || !is_plain(arg[1], AG_TORCH_INT) ||
         !read_extents(v->dim, &v->rank, arg[2]) || !read_extents(v->stride, &n_strides, arg[3]) || n_strides != v->rank)
         return ag_fail(err, AG_E_FORMAT, "data.pkl has a tensor whose storage, shape or strides make no sense (at most %d dimensions, "
                        "none negative)", AG_TORCH_MAX_RANK);
     const node_storage *s = node_of(arg[0])->storage;
-    int64_t offset = arg[1]->integer;
-    if (!is_inside(v, offset, s->n_elements))
-        return ag_fail(err, AG_E_FORMAT, "data.pkl has a tensor that reaches outside its storage of %lld elements (offset %lld)",
-                       (long long)s->n_elements, (long long)offset);
     v->dtype = s->dtype;
-    v->data = s->bytes + (size_t)offset * (size_t)ag_torch_dtype_bytes(s->dtype);
+    int64_t n_elements = s->n_elements;
+    if (global == GLOBAL_REBUILD_V3) {
+        const node *dtype = node_of(arg[6]);
+        if (!is_plain(arg[6], AG_TORCH_OPAQUE) || dtype->global < GLOBAL_DTYPE_NAME || !s->untyped)
+            return ag_fail(err, AG_E_FORMAT, "data.pkl has an untyped tensor without a type");
+        v->dtype = (ag_torch_dtype)(dtype->global - GLOBAL_DTYPE_NAME);
+        n_elements /= ag_torch_dtype_bytes(v->dtype);
+    }
+    int64_t offset = arg[1]->integer;
+    if (!is_inside(v, offset, n_elements))
+        return ag_fail(err, AG_E_FORMAT, "data.pkl has a tensor that reaches outside its storage of %lld elements (offset %lld)",
+                       (long long)n_elements, (long long)offset);
+    v->data = s->bytes + (size_t)offset * (size_t)ag_torch_dtype_bytes(v->dtype);
     *result = torch_node_create(u, AG_TORCH_TENSOR);
     (*result)->value.tensor = v;
     return AG_OK;
+}
+
+/* _rebuild_from_type_v2(function, class, arguments, state): a tensor with attributes, or of a subclass, that is what the function gives. */
+static ag_status rebuild_from_type(unpickler *u, node **result, const ag_torch_value *args, ag_err *err)
+{
+    ag_torch_value **arg = args->items;
+    if (args->n != 4 || node_of(arg[0])->what != NODE_GLOBAL || node_of(arg[0])->global > GLOBAL_REBUILD_PARAMETER ||
+        node_of(arg[1])->what != NODE_GLOBAL || node_of(arg[1])->global != GLOBAL_CLASS || !is_plain(arg[2], AG_TORCH_TUPLE))
+        return ag_fail(err, AG_E_UNSUPPORTED, "data.pkl makes a tensor of a class in a way that torch does not");
+    return torch_node_call(u, result, node_of(arg[0])->global, arg[2], err);
 }
 
 /* ---- NumPy's array of uint32, as numpy.random.get_state() holds it ---------------------------------------------------------- */
@@ -150,7 +225,7 @@ static ag_status wrong_array(ag_err *err)
 static ag_status encode_latin1(unpickler *u, node **result, const ag_torch_value *args, ag_err *err)
 {
     ag_torch_value **arg = args->items;
-    if (args->n != 2 || !is_plain(arg[0], AG_TORCH_STRING) || !is_plain(arg[1], AG_TORCH_STRING) || strcmp(arg[1]->text, "latin1"))
+    if (args->n != 2 || !is_plain(arg[0], AG_TORCH_STRING) || !is_plain(arg[1], AG_TORCH_STRING) || (strcmp(arg[1]->text, "latin1") && strcmp(arg[1]->text, "latin-1")))
         return ag_fail(err, AG_E_UNSUPPORTED, "data.pkl encodes something else than a text as latin1");
     char *bytes = ag_arena_alloc(u->arena, arg[0]->n_text + 1);
     size_t n = 0;
@@ -208,18 +283,42 @@ static ag_status build_array(node *x, const ag_torch_value *state, ag_err *err)
 
 /* ---- REDUCE and BUILD ------------------------------------------------------------------------------------------------------- */
 
+/* OrderedDict() or OrderedDict([…]), Counter({…}), Size((2, 3)): the container that is given, or an empty dict. */
+static bool take_container(unpickler *u, node **result, int global, const ag_torch_value *args)
+{
+    if (args->n == 0 && global != GLOBAL_SIZE) {
+        *result = torch_node_create(u, AG_TORCH_DICT);
+        return true;
+    }
+    const ag_torch_kind wanted = global == GLOBAL_SIZE ? AG_TORCH_TUPLE : AG_TORCH_DICT;
+    if (args->n != 1 || !is_plain(args->items[0], wanted)) return false;
+    *result = node_of(args->items[0]);
+    return true;
+}
+
 ag_status torch_node_call(unpickler *u, node **result, int global, const ag_torch_value *args, ag_err *err)
 {
     switch (global) {
-    case GLOBAL_REBUILD_TENSOR: return rebuild_tensor(u, result, args, err);
-    case GLOBAL_REBUILD_PARAMETER: /* (tensor, requires_grad, hooks): the tensor itself is what counts */
-        if (args->n != 3 || !is_plain(args->items[0], AG_TORCH_TENSOR)) break;
+    case GLOBAL_REBUILD_TENSOR:
+    case GLOBAL_REBUILD_OLD:
+    case GLOBAL_REBUILD_V3: return rebuild_tensor(u, result, global, args, err);
+    case GLOBAL_REBUILD_FROM_TYPE: return rebuild_from_type(u, result, args, err);
+    case GLOBAL_REBUILD_PARAMETER: /* (tensor, requires_grad, hooks[, state]): the tensor itself is what counts */
+        if (args->n < 3 || args->n > 4 || !is_plain(args->items[0], AG_TORCH_TENSOR)) break;
         *result = node_of(args->items[0]);
         return AG_OK;
     case GLOBAL_ORDERED_DICT:
-        if (args->n != 0) break;
-        *result = torch_node_create(u, AG_TORCH_DICT);
+    case GLOBAL_COUNTER:
+    case GLOBAL_SIZE:
+        if (!take_container(u, result, global, args)) break;
         return AG_OK;
+    case GLOBAL_OPAQUE: *result = torch_node_opaque(u, "value that is not looked into"); return AG_OK;
+    case GLOBAL_BYTEARRAY: /* (bytes) or (text, "latin-1") */
+        if (args->n == 1 && is_plain(args->items[0], AG_TORCH_BYTES)) {
+            *result = node_of(args->items[0]);
+            return AG_OK;
+        }
+        return encode_latin1(u, result, args, err);
     case GLOBAL_ENCODE: return encode_latin1(u, result, args, err);
     case GLOBAL_RECONSTRUCT: return reconstruct(u, result, args, err);
     case GLOBAL_DTYPE: return numpy_dtype(u, result, args, err);
@@ -228,12 +327,20 @@ ag_status torch_node_call(unpickler *u, node **result, int global, const ag_torc
     return ag_fail(err, AG_E_UNSUPPORTED, "data.pkl calls an allowed name in a way that torch does not");
 }
 
+ag_status torch_node_new(unpickler *u, node **result, int global, const ag_torch_value *args, ag_err *err)
+{
+    if ((global == GLOBAL_ORDERED_DICT || global == GLOBAL_COUNTER) && args->n == 0) return torch_node_call(u, result, global, args, err);
+    if (global == GLOBAL_SIZE || global == GLOBAL_OPAQUE) return torch_node_call(u, result, global, args, err);
+    return ag_fail(err, AG_E_UNSUPPORTED, "data.pkl makes a new object of an allowed name in a way that torch does not");
+}
+
 ag_status torch_node_build(unpickler *u, node *x, node *state, ag_err *err)
 {
     if (x->what == NODE_DTYPE && is_plain(&state->value, AG_TORCH_TUPLE)) return build_dtype(x, &state->value, err);
     if (x->what == NODE_ARRAY && is_plain(&state->value, AG_TORCH_TUPLE)) return build_array(x, &state->value, err);
     /* Attributes of an ordered dict (a module's _metadata) carry nothing that is read. */
     if (is_plain(&x->value, AG_TORCH_DICT) && is_plain(&state->value, AG_TORCH_DICT)) return AG_OK;
+    if (is_plain(&x->value, AG_TORCH_OPAQUE)) return AG_OK;
     return ag_fail(err, AG_E_UNSUPPORTED, "data.pkl sets the state of something at byte %zu that torch gives none", u->at);
 }
 

@@ -99,9 +99,10 @@ static void add_value(ag_str *out, const ag_torch_value *value, ag_torch_views *
         ag_str_add_char(out, 'u');
         return;
     case AG_TORCH_BYTES:
+    case AG_TORCH_OPAQUE:
     case AG_TORCH_U32_ARRAY: break;
     }
-    AG_ASSERT(!"bytes and NumPy arrays are only read");
+    AG_ASSERT(!"bytes, NumPy arrays and the like are only read");
 }
 
 void ag_torch_pickle(ag_str *out, const ag_torch_value *value, ag_torch_views *views)

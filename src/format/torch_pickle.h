@@ -8,7 +8,8 @@
 
 /* Walks the pickle with a stack machine of our own; nothing is imported or called. Values lie in the arena; tensors point into the
  * zip's members. Opcodes: PROTO STOP MARK, NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE, EMPTY_LIST APPEND
- * APPENDS EMPTY_TUPLE TUPLE TUPLE1-3 EMPTY_DICT SETITEM SETITEMS, BINPUT LONG_BINPUT BINGET LONG_BINGET, GLOBAL REDUCE BUILD BINPERSID. */
+ * APPENDS EMPTY_TUPLE TUPLE TUPLE1-3 EMPTY_DICT SETITEM SETITEMS EMPTY_SET SHORT_BINSTRING, BINPUT LONG_BINPUT BINGET LONG_BINGET, GLOBAL REDUCE
+ * NEWOBJ BUILD BINPERSID. */
 AG_MUST_USE ag_status ag_torch_unpickle(const ag_torch_value **root, const unsigned char *bytes, size_t n, const ag_torch_zip *zip,
                                         unsigned flags, ag_arena *arena, ag_err *err);
 
@@ -20,6 +21,7 @@ typedef struct {
 } ag_torch_views;
 void ag_torch_pickle(ag_str *out, const ag_torch_value *value, ag_torch_views *views);
 
-const char *ag_torch_dtype_storage(ag_torch_dtype dtype); /* "FloatStorage" */
+const char *ag_torch_dtype_storage(ag_torch_dtype dtype); /* "FloatStorage"; NULL: none of its own */
+const char *ag_torch_dtype_name(ag_torch_dtype dtype);    /* "float32" */
 
 #endif

@@ -118,11 +118,12 @@ static ag_status read_float(unpickler *u, ag_err *err)
     return push(u, x, err);
 }
 
-static ag_status read_text(unpickler *u, ag_err *err)
+/* n_bytes: of the length in front. */
+static ag_status read_text(unpickler *u, int n_bytes, ag_err *err)
 {
     uint64_t n;
     const unsigned char *bytes;
-    AG_TRY(take_number(u, 4, &n, err));
+    AG_TRY(take_number(u, n_bytes, &n, err));
     AG_TRY(take(u, n, &bytes, err));
     if (!ag_utf8_valid((const char *)bytes, n)) return damaged(u, "a text is no valid UTF-8", err);
     node *x = torch_node_create(u, AG_TORCH_STRING);
@@ -237,22 +238,22 @@ static ag_status read_global(unpickler *u, ag_err *err)
     size_t n_module, n_name;
     AG_TRY(take_line(u, &module, &n_module, err));
     AG_TRY(take_line(u, &name, &n_name, err));
-    node *x = torch_node_create(u, AG_TORCH_NONE);
-    x->what = NODE_GLOBAL;
-    if (!torch_global_find(&x->global, module, n_module, name, n_name, u->flags))
+    node *x = torch_global_find(u, module, n_module, name, n_name);
+    if (!x)
         return ag_fail(err, AG_E_UNSUPPORTED, "data.pkl asks for %.*s.%.*s, which is not on the list of names that are read; "
                        "do not load this file with anything that runs it", (int)n_module, module, (int)n_name, name);
     return push(u, x, err);
 }
 
-static ag_status read_reduce(unpickler *u, ag_err *err)
+static ag_status read_call(unpickler *u, bool is_new, ag_err *err)
 {
     node *args, *function, *result;
     AG_TRY(pop(u, &args, err));
     AG_TRY(pop(u, &function, err));
     if (function->what != NODE_GLOBAL || args->what != NODE_VALUE || args->value.kind != AG_TORCH_TUPLE)
         return damaged(u, "something is called that is no function", err);
-    AG_TRY(torch_node_call(u, &result, function->global, &args->value, err));
+    if (is_new) AG_TRY(torch_node_new(u, &result, function->global, &args->value, err));
+    else AG_TRY(torch_node_call(u, &result, function->global, &args->value, err));
     return push(u, result, err);
 }
 
@@ -286,10 +287,12 @@ static ag_status run_opcode(unpickler *u, unsigned char opcode, ag_err *err)
     case 'M': AG_TRY(take_number(u, 2, &number, err)); return push_int(u, (int64_t)number, err);
     case 0x8a: return read_long1(u, err);
     case 'G': return read_float(u, err);
-    case 'X': return read_text(u, err);
+    case 'X': return read_text(u, 4, err);
+    case 'U': return read_text(u, 1, err);
     case '(': return push_mark(u, err);
     case ']': return push(u, torch_node_create(u, AG_TORCH_LIST), err);
     case '}': return push(u, torch_node_create(u, AG_TORCH_DICT), err);
+    case 0x8f: return push(u, torch_node_opaque(u, "set"), err);
     case ')': return push_tuple(u, NULL, 0, err);
     case 't': return read_tuple(u, err);
     case 0x85: return read_short_tuple(u, 1, err);
@@ -304,7 +307,8 @@ static ag_status run_opcode(unpickler *u, unsigned char opcode, ag_err *err)
     case 'h': return memo_get(u, 1, err);
     case 'j': return memo_get(u, 4, err);
     case 'c': return read_global(u, err);
-    case 'R': return read_reduce(u, err);
+    case 'R': return read_call(u, false, err);
+    case 0x81: return read_call(u, true, err);
     case 'b': return read_build(u, err);
     case 'Q': return read_storage(u, err);
     default:

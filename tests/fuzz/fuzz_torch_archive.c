@@ -34,6 +34,7 @@ static unsigned walk(const ag_torch_value *v, int depth, int *left)
     unsigned sum = 0;
     switch (v->kind) {
     case AG_TORCH_STRING:
+    case AG_TORCH_OPAQUE:
     case AG_TORCH_BYTES: return read_bytes(v->text, v->n_text + 1);
     case AG_TORCH_U32_ARRAY: return read_bytes(v->words, 4 * v->n_words);
     case AG_TORCH_TENSOR: return read_view(v->tensor);

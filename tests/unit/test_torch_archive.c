@@ -96,6 +96,42 @@ static void tensors_of_torch_are_views_into_the_file(void **state)
     ag_torch_close(&a);
 }
 
+static void every_kind_of_value_that_weights_only_allows_is_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key;
+        ag_torch_dtype dtype;
+        const char *bytes; /* of 1, 2, 4 */
+        size_t n;
+    } cases[] = {{"complex64", AG_TORCH_C64, "\0\0\x80\x3f\0\0\0\0\0\0\0\x40\0\0\0\0", 16},
+                 {"complex128", AG_TORCH_C128, "\0\0\0\0\0\0\xf0\x3f\0\0\0\0\0\0\0\0", 16},
+                 {"uint16", AG_TORCH_U16, "\1\0\2\0\4\0", 6},
+                 {"uint32", AG_TORCH_U32, "\1\0\0\0\2\0\0\0", 8},
+                 {"uint64", AG_TORCH_U64, "\1\0\0\0\0\0\0\0\2", 9},
+                 {"float8_e4m3fn", AG_TORCH_F8_E4M3, "\x38\x40\x48", 3},
+                 {"float8_e5m2", AG_TORCH_F8_E5M2, "\x3c\x40\x44", 3},
+                 {"view8", AG_TORCH_F8_E5M2, "\x40\x44", 2},
+                 {"float8_e8m0fnu", AG_TORCH_F8_E8M0, "\x7f\x80\x81", 3},
+                 {"attributed", AG_TORCH_F32, "\0\0\xa0\x40\0\0\xc0\x40", 8},
+                 {"parameter", AG_TORCH_F32, "\0\0\xe0\x40", 4}};
+    static const char *const opaque[] = {"quantized", "sparse", "meta", "device", "dtype", "layout", "set", "complex"};
+    ag_err err;
+    ag_torch_archive a;
+    must(ag_torch_open(&a, GOLDEN "kinds.pt", 0, &err));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_view(a.root, cases[i].key, cases[i].dtype, cases[i].bytes, cases[i].n);
+    assert_int_equal(2, need(a.root, "view8", AG_TORCH_TENSOR)->tensor->dim[0]);
+    for (size_t i = 0; i < sizeof opaque / sizeof *opaque; i++) (void)need(a.root, opaque[i], AG_TORCH_OPAQUE);
+    assert_string_equal("bfloat16", need(a.root, "dtype", AG_TORCH_OPAQUE)->text);
+    const ag_torch_value *size = need(a.root, "size", AG_TORCH_TUPLE), *bytes = need(a.root, "bytes", AG_TORCH_BYTES);
+    assert_true(size->n == 2 && size->items[1]->integer == 3);
+    assert_true(bytes->n_text == 2 && memcmp(bytes->text, "\0\xff", 2) == 0);
+    assert_memory_equal("ab", need(a.root, "bytearray", AG_TORCH_BYTES)->text, 2);
+    assert_int_equal(2, ag_torch_get(need(a.root, "counter", AG_TORCH_DICT), "a")->integer);
+    assert_int_equal(1, ag_torch_get(need(a.root, "ordered", AG_TORCH_DICT), "a")->integer);
+    ag_torch_close(&a);
+}
+
 static void a_module_of_torch_is_read(void **state)
 {
     (void)state;
@@ -135,7 +171,7 @@ static void hostile_and_damaged_archives_are_refused_with_a_sentence(void **stat
         {"append-to-dict", "no container"}, {"bare-name", "bare name"}, {"bare-storage", "bare name, storage"},
         {"below-mark", "a value is missing"}, {"cycle", "holds itself"}, {"deep", "deeper than 64"}, {"deep-marks", "nests too deep"},
         {"doubling", "repeats its values"}, {"evil-build", "sets the state"}, {"evil-eval", "builtins.eval"}, {"evil-inst", "opcode 0x69"},
-        {"evil-newobj", "opcode 0x81"}, {"evil-numpy", "numpy.dtype"}, {"evil-stack-global", "protocol 2"},
+        {"evil-class-call", "a way that torch does not"}, {"evil-from-type", "of a class"}, {"evil-newobj", "posix.system"}, {"evil-numpy", "numpy.dtype"}, {"evil-stack-global", "protocol 2"},
         {"evil-storage-name", "torch.load"}, {"evil-system", "posix.system"}, {"integer-huge", "larger than 64 bits"},
         {"key-float", "neither a string nor an integer"}, {"key-list", "neither a string nor an integer"},
         {"key-int-on-top", "a key that is no string"}, {"key-twice", "same key twice"}, {"legacy", "before torch 1.6"},
@@ -150,7 +186,7 @@ static void hostile_and_damaged_archives_are_refused_with_a_sentence(void **stat
         {"tensor-ranks-differ", "make no sense"}, {"tensor-shape-negative", "make no sense"},
         {"tensor-shape-overflow", "outside its storage"}, {"tensor-stride", "outside its storage"},
         {"tensor-stride-huge", "outside its storage"}, {"tensor-stride-negative", "make no sense"}, {"text-huge", "ends too early"},
-        {"text-not-utf8", "no valid UTF-8"}, {"zip-64-count", "directory is damaged"}, {"zip-64-missing", "ZIP64 locator is missing"},
+        {"text-not-utf8", "no valid UTF-8"}, {"untyped-outside", "outside its storage of 4"}, {"untyped-without-type", "without a type"}, {"zip-64-count", "directory is damaged"}, {"zip-64-missing", "ZIP64 locator is missing"},
         {"zip-64-offset", "ZIP64 locator"}, {"zip-big-endian", "big-endian"}, {"zip-crc", "data/1 of the archive is damaged"},
         {"zip-deflated", "compressed"}, {"zip-directory", "a directory"}, {"zip-duplicate", "stands twice"},
         {"zip-gap", "does not end where its end record begins"}, {"zip-local-name", "another name in its local header"}, {"zip-no-id", "serialization_id"}, {"zip-no-pickle", "<root>/data.pkl"},
@@ -169,7 +205,7 @@ static void hostile_and_damaged_archives_are_refused_with_a_sentence(void **stat
         if (strncmp(err.text, path, strlen(path))) fail_msg("\"%s\" does not begin with the path", err.text);
         assert_null(a.root);
     }
-    const char *const good[] = {"good-comment", "good-zip64", "good-tensor", "good-empty-huge"};
+    const char *const good[] = {"good-comment", "good-zip64", "good-tensor", "good-empty-huge", "good-newobj", "good-old", "good-untyped"};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         char path[512];
         snprintf(path, sizeof path, CORPUS "%s", good[i]);
@@ -329,6 +365,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scalars_and_containers_of_torch_are_read),
         cmocka_unit_test(tensors_of_torch_are_views_into_the_file),
+        cmocka_unit_test(every_kind_of_value_that_weights_only_allows_is_read),
         cmocka_unit_test(a_module_of_torch_is_read),
         cmocka_unit_test(numpy_is_read_only_where_it_is_asked_for),
         cmocka_unit_test(hostile_and_damaged_archives_are_refused_with_a_sentence),

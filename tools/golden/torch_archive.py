@@ -53,6 +53,22 @@ def values():
             "parameter": torch.nn.Parameter(torch.tensor([4.0]))}
 
 
+def kinds():
+    """Everything else that torch.load(weights_only=True) reads: each dtype, and values that are no tensors."""
+    names = ["complex64", "complex128", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
+             "float8_e8m0fnu"]
+    out = {n: torch.tensor([1, 2, 4]).to(torch.float32).to(getattr(torch, n)) for n in names if hasattr(torch, n)}
+    attributed = torch.tensor([5.0, 6.0])
+    attributed.note = "an attribute"
+    parameter = torch.nn.Parameter(torch.tensor([7.0]))
+    parameter.note = "another"
+    return {**out, "view8": out["float8_e5m2"][1:], "attributed": attributed, "parameter": parameter,
+            "quantized": torch.quantize_per_tensor(torch.tensor([1.0]), 0.1, 0, torch.qint8), "sparse": torch.tensor([0.0, 1.0]).to_sparse(),
+            "meta": torch.empty(2, device="meta"), "size": torch.Size([2, 3]), "device": torch.device("cpu"), "dtype": torch.bfloat16,
+            "layout": torch.strided, "set": {1}, "complex": 1 + 2j, "bytes": b"\0\xff", "bytearray": bytearray(b"ab"),
+            "counter": collections.Counter({"a": 2}), "ordered": collections.OrderedDict(a=1)}
+
+
 def adapter():
     m = torch.nn.Linear(3, 2, bias=False)
     m.weight.data.fill_(0.5)
@@ -109,6 +125,15 @@ def tensor(numel=4, offset=0, shape=(4,), stride=(1,), key="0", kind="FloatStora
             b"ccollections\nOrderedDict\n)R") + b"R")
 
 
+def stored(numel, kind, module="torch"):
+    return tup(uni("storage"), f"c{module}\n{kind}\n".encode(), uni("0"), uni("cpu"), num(numel)) + b"Q"
+
+
+def untyped(dtype, shape=(4,)):
+    return (b"ctorch._utils\n_rebuild_tensor_v3\n" + tup(stored(16, "UntypedStorage", "torch.storage"), num(0), tup(*map(num, shape)),
+            tup(num(1)), b"\x89", b"ccollections\nOrderedDict\n)R", dtype, b"}") + b"R")
+
+
 def pickle(value, key="a"):
     return b"\x80\x02}" + uni(key) + value + b"s."
 
@@ -138,7 +163,15 @@ def hostile(base):
     yield "evil-storage-name", with_pickle(text(command("torch", "load")))
     yield "evil-stack-global", with_pickle(b"\x80\x04}" + uni("a") + uni("os") + uni("system") + b"\x93" + tup(uni("x")) + b"Rs.")
     yield "evil-inst", with_pickle(b"\x80\x02}" + uni("a") + b"(" + uni("x") + b"ios\nsystem\ns.")
-    yield "evil-newobj", with_pickle(text(b"ccollections\nOrderedDict\n)\x81"))
+    yield "good-newobj", with_pickle(text(b"ccollections\nOrderedDict\n)\x81"))
+    yield "evil-newobj", with_pickle(text(b"cposix\nsystem\n" + tup(uni("touch AGOGE_PWNED")) + b"\x81"))
+    yield "evil-class-call", with_pickle(text(b"ctorch\nTensor\n" + tup(uni("x")) + b"R"))
+    yield "evil-from-type", with_pickle(text(b"ctorch._tensor\n_rebuild_from_type_v2\n" + tup(b"ctorch._tensor\n_rebuild_from_type_v2\n",
+                                             b"ctorch\nTensor\n", b")", b"}") + b"R"))
+    yield "untyped-without-type", with_pickle(text(untyped(b"N")))
+    yield "untyped-outside", with_pickle(text(untyped(b"ctorch\nuint32\n", shape=(5,))))
+    yield "good-untyped", with_pickle(text(untyped(b"ctorch\nuint32\n")))
+    yield "good-old", with_pickle(text(b"ctorch._utils\n_rebuild_tensor\n" + tup(stored(4, "FloatStorage"), num(0), tup(num(4)), tup(num(1))) + b"R"))
     yield "evil-numpy", with_pickle(text(b"cnumpy\ndtype\n" + tup(uni("u4")) + b"R"))
     yield "evil-build", with_pickle(text(tensor() + b"}b"))
     yield "bare-name", with_pickle(text(b"ctorch\nFloatStorage\n"))
@@ -246,7 +279,7 @@ def main():
             if not old.name.startswith("found-"):  # by a fuzzer
                 old.unlink()
     files = {"optimizer.pt": optimizer(), "optimizer_bf16.pt": optimizer(torch.bfloat16), "scheduler.pt": scheduler(),
-             "rng_state.pth": rng(), "values.pt": values(), "adapter_model.bin": adapter()}
+             "rng_state.pth": rng(), "values.pt": values(), "kinds.pt": kinds(), "adapter_model.bin": adapter()}
     for name, value in files.items():
         (GOLDEN / name).write_bytes(saved(value, name))
     base = (GOLDEN / "optimizer.pt").read_bytes()
