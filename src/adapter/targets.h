@@ -63,6 +63,8 @@ bool ag_targets_name_selects(const char *name, const char *path);
  * expression for the whole path or for its end behind a dot; -1: none. `what` names the key's place in sentences. */
 AG_MUST_USE ag_status ag_targets_first_keys(int64_t **first, const char *const *keys, size_t n_keys, const char *what,
                                             const ag_description *d, ag_arena *arena, ag_err *err);
+/* Whether a name is the whole path or its end behind a dot: the rule of lists of names. */
+bool ag_targets_name_selects(const char *name, const char *path);
 /* Whether a pattern is of the plain form that a readiness report admits: at most AG_TARGETS_MAX_PATTERN characters; '^' at the
  * begin, '$' at the end, '.*' (not twice in a row), escaped metacharacters and literals. */
 bool ag_targets_pattern_is_plain(const char *pattern);

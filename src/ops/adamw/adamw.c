@@ -13,9 +13,10 @@ enum {
 
 void ag_adamw_use(ag_adamw_slots *slots, ag_cpu_level level)
 {
-    *slots = (ag_adamw_slots){.step = ag_adamw_step_ref, .sum_squares = ag_sum_squares_ref};
+    *slots = (ag_adamw_slots){.step = ag_adamw_step_ref, .sum_squares = ag_sum_squares_ref, .step8 = ag_adamw8_step_ref};
     AG_USE_SIMD(slots->step, ag_adamw_step, level);
     AG_USE_SIMD(slots->sum_squares, ag_sum_squares, level);
+    AG_USE_SIMD(slots->step8, ag_adamw8_step, level);
 }
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -28,6 +29,19 @@ static ag_status check(ag_tensor p, ag_tensor other, const char *name, ag_err *e
     return AG_OK;
 }
 
+ag_status ag_adamw_make_coefficients(ag_adamw_coefficients *c, double lr, double beta1, double beta2, double eps, double weight_decay,
+                                     double grad_scale, int64_t step, ag_err *err)
+{
+    if (step < 1) return ag_fail(err, AG_E_CONFIG, "adamw: step is %lld; steps count from 1", (long long)step);
+    if (!(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1))
+        return ag_fail(err, AG_E_CONFIG, "adamw: beta1 is %g and beta2 is %g; both must be at least 0 and below 1", beta1, beta2);
+    *c = (ag_adamw_coefficients){
+        .decay = 1 - lr * weight_decay, .beta1 = beta1, .beta2 = beta2, .one_minus_beta1 = 1 - beta1, .one_minus_beta2 = 1 - beta2,
+        .root_correction2 = sqrt(1 - pow(beta2, (double)step)), .eps = eps, .step_size = lr / (1 - pow(beta1, (double)step)),
+        .grad_scale = grad_scale, .decays = weight_decay != 0, .scales = grad_scale != 1};
+    return AG_OK;
+}
+
 ag_status ag_adamw(const ag_backend *be, const ag_adamw_args *a, ag_err *err)
 {
     if (!ag_tensor_is(a->p, AG_F32, 1, a->p.dim[0], 0))
@@ -35,16 +49,8 @@ ag_status ag_adamw(const ag_backend *be, const ag_adamw_args *a, ag_err *err)
     AG_TRY(check(a->p, a->m, "m", err));
     AG_TRY(check(a->p, a->v, "v", err));
     AG_TRY(check(a->p, a->g, "g", err));
-    if (a->step < 1) return ag_fail(err, AG_E_CONFIG, "adamw: step is %lld; steps count from 1", (long long)a->step);
-    if (!(a->beta1 >= 0 && a->beta1 < 1 && a->beta2 >= 0 && a->beta2 < 1))
-        return ag_fail(err, AG_E_CONFIG, "adamw: beta1 is %g and beta2 is %g; both must be at least 0 and below 1", a->beta1,
-                       a->beta2);
-    AG_PROFILE(be, AG_PROFILE_ADAMW, 14.0 * (double)a->p.dim[0], 28.0 * (double)a->p.dim[0]);
-    const ag_adamw_coefficients c = {
-        .decay = 1 - a->lr * a->weight_decay, .beta2 = a->beta2, .one_minus_beta1 = 1 - a->beta1,
-        .one_minus_beta2 = 1 - a->beta2, .root_correction2 = sqrt(1 - pow(a->beta2, (double)a->step)), .eps = a->eps,
-        .step_size = a->lr / (1 - pow(a->beta1, (double)a->step)), .grad_scale = a->grad_scale,
-        .decays = a->weight_decay != 0, .scales = a->grad_scale != 1};
+    ag_adamw_coefficients c;
+    AG_TRY(ag_adamw_make_coefficients(&c, a->lr, a->beta1, a->beta2, a->eps, a->weight_decay, a->grad_scale, a->step, err));
     float *p = a->p.data, *m = a->m.data, *v = a->v.data;
     const float *g = a->g.data;
     const int64_t n = a->p.dim[0];

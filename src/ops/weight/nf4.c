@@ -22,8 +22,8 @@ const float ag_nf4_midpoint[15] = {
     0.2920137643814087f, 0.3893125355243683f, 0.5016634464263916f, 0.6427869200706482f, 0.8614784479141235f,
 };
 
-/* ---- the signed dynamic map ------------------------------------------------------------------------------------------ */
-static float dynamic_map[256];
+/* ---- the dynamic maps ------------------------------------------------------------------------------------------ */
+static float dynamic_map[256], unsigned_map[256];
 static pthread_once_t dynamic_map_once = PTHREAD_ONCE_INIT;
 
 static int ascending(const void *a, const void *b)
@@ -56,12 +56,28 @@ static void make_dynamic_map(void)
     dynamic_map[n++] = 1;
     AG_ASSERT(n == 256);
     qsort(dynamic_map, 256, sizeof *dynamic_map, ascending);
+    n = 0;
+    for (int i = 0; i < 7; i++) { /* without signs there are twice as many */
+        const int n_points = (2 << i) + 1;
+        for (int j = 0; j + 1 < n_points; j++)
+            unsigned_map[n++] = decade[i] * ((linspace(0.1f, 1, n_points, j) + linspace(0.1f, 1, n_points, j + 1)) / 2);
+    }
+    unsigned_map[n++] = 0;
+    unsigned_map[n++] = 1;
+    AG_ASSERT(n == 256);
+    qsort(unsigned_map, 256, sizeof *unsigned_map, ascending);
 }
 
 const float *ag_dynamic_map_signed(void)
 {
     pthread_once(&dynamic_map_once, make_dynamic_map);
     return dynamic_map;
+}
+
+const float *ag_dynamic_map_unsigned(void)
+{
+    pthread_once(&dynamic_map_once, make_dynamic_map);
+    return unsigned_map;
 }
 
 /* ---- NF4 ------------------------------------------------------------------------------------------------------------- */

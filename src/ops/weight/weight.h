@@ -93,6 +93,7 @@ void ag_nf4_quantize_blocks(uint8_t *packed, float *absmax, const ag_weight *w, 
 void ag_nf4_double_quantize(uint8_t *absmax_q, float *nested_absmax, float *offset, const float *absmax, int64_t n_blocks);
 extern const float ag_nf4_code[16];
 const float *ag_dynamic_map_signed(void); /* 256 values, ascending; bitsandbytes' create_dynamic_map(signed=True) */
+const float *ag_dynamic_map_unsigned(void);
 
 /* One row of K weights into a GGUF type: f32, f16 and bf16 rounded to nearest even, q8_0 as ggml's reference quantizer makes it, q4_0,
  * q5_0, q5_1, q4_k, q5_k and q6_k by the search of weight_encode.h; the same bytes on every level. Another type is AG_E_UNSUPPORTED,
