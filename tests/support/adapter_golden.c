@@ -96,7 +96,7 @@ static ag_status export_merged(ag_model **merged, const job *j, const char *scra
     snprintf(path, sizeof path, "%s/merged.gguf", scratch);
     const ag_export_options e = {.base = &j->peft->adapter.model, .stored = j->base, .lora = j->peft->adapter.layers, .n_threads = 1,
                                  .embed_lora = j->peft->adapter.embed.R > 0 ? &j->peft->adapter.embed : NULL};
-    AG_TRY(ag_export_gguf(path, AG_W_F32, &e, &report, err));
+    AG_TRY(ag_export_gguf(path, AG_RECIPE_F32, &e, &report, err));
     return ag_model_open(merged, path, NULL, err);
 }
 
