@@ -5,6 +5,7 @@
 #include "cli/hub_access.h"
 #include "cli/runtime.h"
 #include "cli/session.h"
+#include "cli/terminal.h"
 
 #include "adapter/export_gguf.h"
 #include "adapter/export_hf.h"
@@ -265,6 +266,20 @@ static ag_status export_lora(const job *j, const options *o, const char *out, ag
     return AG_OK;
 }
 
+typedef struct {
+    cli_progress progress;
+    bool is_begun;
+} bar;
+
+static void on_progress(void *user, int64_t done, int64_t total)
+{
+    enum { MILLION = 1000000 };
+    bar *b = user;
+    if (!b->is_begun) cli_progress_begin(&b->progress, "M weights", (total + MILLION - 1) / MILLION, 0);
+    b->is_begun = true;
+    cli_progress_update(&b->progress, done == total ? b->progress.total : done / MILLION, "");
+}
+
 static ag_status export_gguf(job *j, const options *o, ag_err *err)
 {
     ag_gguf_recipe recipe;
@@ -278,10 +293,15 @@ static ag_status export_gguf(job *j, const options *o, ag_err *err)
     AG_TRY(choose_adapter(j, o, err));
     AG_TRY(choose_base(j, o, err));
     AG_TRY(open_models(j, o, err));
-    const ag_export_options e = export_options(j, o);
+    ag_export_options e = export_options(j, o);
+    bar b = {0};
+    e.progress = on_progress;
+    e.progress_user = &b;
     AG_TRY(ag_make_dirs(ag_path_dir(&j->arena, out), err));
     if (o->lora_only) return export_lora(j, o, out, ag_gguf_recipe_base(recipe), err);
-    AG_TRY(ag_export_gguf(out, recipe, &e, &report, err));
+    const ag_status status = ag_export_gguf(out, recipe, &e, &report, err);
+    if (b.is_begun) cli_progress_end(&b.progress);
+    AG_TRY(status);
     print_result(j, o, o->out, ag_gguf_recipe_name(recipe), &report);
     return AG_OK;
 }

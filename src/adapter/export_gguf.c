@@ -80,9 +80,14 @@ static ag_status write_all(job *j, const char *path, ag_err *err)
     AG_TRY(ag_export_buffer_create(&j->buffer, j->tensors, j->n, d->D, err));
     AG_TRY(ag_gguf_writer_begin(&j->writer, path, err));
     if (j->divisors) AG_TRY(ag_gguf_writer_add(&j->writer, j->divisors, (size_t)(d->D / 2) * sizeof(float), err));
-    for (int64_t i = 0; i < j->n; i++)
+    int64_t n_weights = 0, n_done = 0;
+    for (int64_t i = 0; i < j->n; i++) n_weights += j->tensors[i].w.N * j->tensors[i].w.K;
+    for (int64_t i = 0; i < j->n; i++) {
         AG_TRY(ag_export_tensor_write(&j->tensors[i], type_of(j, &j->tensors[i]), in_pairs, &j->buffer, j->options->n_threads,
                                       add_bytes, &j->writer, j->report, err));
+        n_done += j->tensors[i].w.N * j->tensors[i].w.K;
+        if (j->options->progress) j->options->progress(j->options->progress_user, n_done, n_weights);
+    }
     return ag_gguf_writer_commit(&j->writer, err);
 }
 
@@ -92,7 +97,8 @@ ag_status ag_export_gguf(const char *path, ag_gguf_recipe recipe, const ag_expor
 {
     *report = (ag_export_report){0};
     const ag_model *base = options->base;
-    if (base->source == AG_SOURCE_GGUF && is_quantized(base->layers[0].proj[0].type) && is_quantized(ag_gguf_recipe_base(recipe)))
+    if (base->source == AG_SOURCE_GGUF && is_quantized(base->layers[0].proj[0].type) && is_quantized(ag_gguf_recipe_base(recipe)) &&
+        recipe != AG_RECIPE_Q8_0) /* eight bits lose next to nothing */
         ag_log(AG_LOG_WARN, "%s is quantized already (%s): what that lost stays lost, and this adds to it; quantize the original where there is one",
                base->path, base->quantization);
     job j = {.recipe = recipe, .options = options, .report = report};

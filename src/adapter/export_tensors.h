@@ -21,6 +21,8 @@ typedef struct {
     const char *name;             /* of the model, for a GGUF's general.name; NULL: the base's folder or file */
     uint64_t max_shard_bytes;     /* of a Hugging Face folder's shards; 0: one file */
     int n_threads;                /* 1 or more */
+    void (*progress)(void *user, int64_t done, int64_t total); /* of a GGUF file's weights, after each tensor; or NULL */
+    void *progress_user;
 } ag_export_options;
 
 /* Kinds of tensors, by which roundings are told apart: the seven projections first, in their order. */
