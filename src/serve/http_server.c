@@ -458,7 +458,7 @@ static ag_status listen_on(ag_http_server *s, ag_err *err)
         on_request, s, MHD_OPTION_SOCK_ADDR, found->ai_addr, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->o.max_connections,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, s->o.max_head, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)s->o.reply_seconds,
-        MHD_OPTION_LISTEN_BACKLOG_SIZE, (unsigned)BACKLOG, MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_END);
+        MHD_OPTION_LISTEN_BACKLOG_SIZE, (unsigned)BACKLOG, MHD_OPTION_END);
     const int reason = errno;
     freeaddrinfo(found);
     if (!s->daemon) return ag_fail_errno(err, reason ? reason : EADDRINUSE, "%s:%lld cannot be listened on", s->host, (long long)s->o.port);
