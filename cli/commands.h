@@ -35,7 +35,9 @@
     X(held_out_eval)     \
     X(g0_held_out_eval)  \
     X(smoke_eval)        \
-    X(consumer_contract)
+    X(consumer_contract) \
+    X(token_statistics)  \
+    X(compose_mixture)
 
 
 #define X(name) extern const cli_command cli_##name;

@@ -30,10 +30,6 @@ AG_MUST_USE ag_status ag_contract_make(json_t **out, const ag_contract_parts *pa
 /* The names of the fields in which two contracts differ, divided by ", "; empty where they are the same. Fields of an arm as "base.decoding". */
 void ag_contract_differences(ag_str *out, const json_t *a, const json_t *b);
 
-/* What two tokenizers that give the same ids have in common: SHA-256 over the canonical JSON of tokenizer.json, tokenizer_config.json and
- * special_tokens_map.json as agoge writes them for it, whatever files it came from and however they were spelt. */
-AG_MUST_USE ag_status ag_tokenizer_fingerprint(ag_sha256 *out, const ag_tokenizer *t, ag_err *err);
-
 /* "../frozen/split_manifest.json": `path` seen from `dir`, both absolute and without links. */
 char *ag_path_relative(ag_arena *arena, const char *dir, const char *path);
 

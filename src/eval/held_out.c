@@ -5,6 +5,7 @@
 #include "base/canonical_json.h"
 #include "base/log.h"
 #include "data/model_text.h"
+#include "data/tokenizer_identity.h"
 #include "eval/eval_bundle.h"
 #include "eval/greedy_batch.h"
 #include "eval/journal.h"
