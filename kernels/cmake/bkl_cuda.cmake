@@ -2,6 +2,8 @@
 # (CMAKE_CUDA_HOST_COMPILER, CUDAHOSTCXX, BKL_CUDA_HOST_COMPILER, in this order) is never replaced; else the newest of g++-15 … g++-6,
 # which is what CUDA 13 supports. None of them: an error, unless BKL_ALLOW_UNSUPPORTED_HOST_COMPILER.
 include(CheckLanguage)
+set(BKL_HOST_COMPILER_NAMES g++-15 g++-14 g++-13 g++-12 g++-11 g++-10 g++-9 g++-8 g++-7 g++-6 CACHE STRING "Host compilers that are looked for")
+mark_as_advanced(BKL_HOST_COMPILER_NAMES)
 
 macro(bkl_choose_host_compiler)
   if(CMAKE_CUDA_HOST_COMPILER AND EXISTS "${CMAKE_CUDA_HOST_COMPILER}")
@@ -12,8 +14,7 @@ macro(bkl_choose_host_compiler)
     set(CMAKE_CUDA_HOST_COMPILER "${BKL_CUDA_HOST_COMPILER}")
     message(STATUS "nvcc's host compiler: ${CMAKE_CUDA_HOST_COMPILER} (BKL_CUDA_HOST_COMPILER)")
   else()
-    set(bkl_names g++-15 g++-14 g++-13 g++-12 g++-11 g++-10 g++-9 g++-8 g++-7 g++-6)
-    find_program(BKL_FOUND_HOST_COMPILER NAMES ${bkl_names} NAMES_PER_DIR PATHS /home/linuxbrew/.linuxbrew/bin)
+    find_program(BKL_FOUND_HOST_COMPILER NAMES ${BKL_HOST_COMPILER_NAMES} HINTS /home/linuxbrew/.linuxbrew/bin)
     if(BKL_FOUND_HOST_COMPILER)
       set(CMAKE_CUDA_HOST_COMPILER "${BKL_FOUND_HOST_COMPILER}")
       message(STATUS "nvcc's host compiler: ${CMAKE_CUDA_HOST_COMPILER}")

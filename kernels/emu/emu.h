@@ -24,6 +24,7 @@
 #define __device__
 #define __launch_bounds__(...)
 #define BKL_FN static inline
+#define BKL_TABLE(type, name, extent) static const type name extent
 #define BKL_UNROLL
 
 /* ---- where a thread is ---------------------------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
  * multiple of 32 threads; operations of a warp take all 32 lanes.
  *
  *     BKL_FN float f(float x)                  a function on the device
+ *     BKL_TABLE(float, codes, [16]) = {…};     constants
  *     BKL_SHARED(float, partial, [32]);        static shared memory
  *     BKL_DYNAMIC_SHARED(memory);              dynamic shared memory, bytes, 128-byte aligned
  *     BKL_LAUNCH(stream, kernel, grid, threads, shared_bytes, arguments…)      a bkl_status

@@ -9,14 +9,14 @@ enum { THREADS = 256, OF_BLOCK = THREADS * 8 };
 #define SMALLEST 1e-38f /* a block's largest value counts as at least this much, so that zeros get their code */
 
 /* (code[i] + code[i+1]) / 2, rounded to f32 as torch computes it. */
+BKL_TABLE(float, midpoints, [15]) = {-0.8480963706970215f, -0.6106328964233398f, -0.4599952697753906f, -0.33967941999435425f, -0.23460739850997925f,
+                                     -0.13791173696517944f, -0.045525018125772476f, 0.03979014977812767f, 0.120255246758461f, 0.2035212516784668f,
+                                     0.2920137643814087f, 0.3893125355243683f, 0.5016634464263916f, 0.6427869200706482f, 0.8614784479141235f};
 BKL_FN int nearest_code(float x)
 {
-    const float midpoint[15] = {-0.8480963706970215f, -0.6106328964233398f, -0.4599952697753906f, -0.33967941999435425f, -0.23460739850997925f,
-                                -0.13791173696517944f, -0.045525018125772476f, 0.03979014977812767f, 0.120255246758461f, 0.2035212516784668f,
-                                0.2920137643814087f, 0.3893125355243683f, 0.5016634464263916f, 0.6427869200706482f, 0.8614784479141235f};
     int code = 0;
     BKL_UNROLL
-    for (int i = 0; i < 15; i++) code += x > midpoint[i];
+    for (int i = 0; i < 15; i++) code += x > midpoints[i];
     return code;
 }
 
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(THREADS) nf4_quantize_kernel(bkl_nf4_quantize_
 __global__ void __launch_bounds__(THREADS) nf4_dequantize_kernel(bkl_nf4_dequantize_args a)
 {
     BKL_SHARED(float, code, [16]);
-    if (threadIdx.x < 16) code[threadIdx.x] = nf4_code((int)threadIdx.x);
+    if (threadIdx.x < 16) code[threadIdx.x] = nf4_codes[threadIdx.x];
     __syncthreads();
     const int64_t i = (int64_t)blockIdx.x * OF_BLOCK + 8 * (int64_t)threadIdx.x;
     if (i >= a.w.N * a.w.K) return;

@@ -95,7 +95,7 @@ template <bool is_kn> BKL_FN void right_copy(bf16 *tile, const stretch *s, int64
     }
 }
 
-template <bool is_kn> __global__ void __launch_bounds__(TILE_THREADS) nf4_gemm_kernel(stretches s, tile_result to, int n_tiles)
+template <bool is_kn> __global__ void __launch_bounds__(TILE_THREADS, 1) nf4_gemm_kernel(stretches s, tile_result to, int n_tiles)
 {
     BKL_SHARED(float, code, [16]);
     BKL_DYNAMIC_SHARED(memory);
@@ -103,7 +103,7 @@ template <bool is_kn> __global__ void __launch_bounds__(TILE_THREADS) nf4_gemm_k
     const int64_t m0 = (int64_t)blockIdx.x * TILE_M, n0 = (int64_t)blockIdx.y * TILE_N;
     float sums[4][4][4];
     tile_clear(sums);
-    if (threadIdx.x < 16) code[threadIdx.x] = nf4_code((int)threadIdx.x);
+    if (threadIdx.x < 16) code[threadIdx.x] = nf4_codes[threadIdx.x];
     __syncthreads();
 
     cursor ahead = {0, 0}, now = {0, 0};

@@ -9,6 +9,7 @@
 #define BKL_FN static __device__ __forceinline__
 #define BKL_SHARED(type, name, extent) __shared__ __align__(16) type name extent
 #define BKL_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
+#define BKL_TABLE(type, name, extent) static __constant__ const type name extent
 #define BKL_UNROLL _Pragma("unroll")
 
 /* A launch, with leave for more dynamic shared memory than 48 KiB where it wants it. */
