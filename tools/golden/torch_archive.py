@@ -2,7 +2,8 @@
 """Goldens of torch archives (run from the repository's root):
 
     tests/golden/torch_archive/        files as torch.save writes them, with values that tests/unit/test_torch_archive.c knows
-    tests/fuzz/corpus/torch_archive/   the same, hostile and damaged archives made from them, and bare pickles
+    tests/fuzz/corpus/torch_archive/   the same, hostile and damaged archives made from them
+    tests/fuzz/corpus/torch_pickle/    the pickles inside
 
     python3 tools/golden/torch_archive.py      # needs torch and numpy; last run with 2.15.0 and 2.4.6
 """
@@ -18,6 +19,7 @@ import torch
 
 GOLDEN = pathlib.Path("tests/golden/torch_archive")
 CORPUS = pathlib.Path("tests/fuzz/corpus/torch_archive")
+PICKLES = pathlib.Path("tests/fuzz/corpus/torch_pickle")
 
 
 def optimizer(dtype=torch.float32, step=3):
@@ -273,7 +275,7 @@ def overlap(parts):
 
 
 def main():
-    for folder in (GOLDEN, CORPUS):
+    for folder in (GOLDEN, CORPUS, PICKLES):
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.iterdir():
             if not old.name.startswith("found-"):  # by a fuzzer
@@ -290,7 +292,11 @@ def main():
     for name in files:
         data = (GOLDEN / name).read_bytes()
         (CORPUS / ("torch-" + name)).write_bytes(data)
-        (CORPUS / ("pickle-" + name)).write_bytes(dict((n.split("/", 1)[1], d) for n, d in members(data))["data.pkl"])
+        (PICKLES / name).write_bytes(dict((n.split("/", 1)[1], d) for n, d in members(data))["data.pkl"])
+    for name, data in hostile(base):
+        inner = dict((n.split("/", 1)[-1], d) for n, d in members(data)) if name.split("-")[0] not in ("zip",) else {}
+        if "data.pkl" in inner and inner["data.pkl"]:
+            (PICKLES / name).write_bytes(inner["data.pkl"])
 
 
 def no_crc():
