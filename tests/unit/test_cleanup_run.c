@@ -540,8 +540,12 @@ static void expect_sane(const char *adapter)
     assert_string_equal(adapter, now);
     free(now);
     must(ag_run_scan_make(&scan, RUN, false, &arena, &err));
+    static const char *const files[] = {"optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"};
     for (size_t i = 0; i < scan.n; i++)
-        if (!scan.entries[i].lacks) assert_true(fixture_exists(in_run(ag_arena_printf(&arena, "%s/rng_state.pth", scan.entries[i].name))));
+        for (size_t k = 0; k < 4 && !scan.entries[i].lacks; k++)
+            assert_true(fixture_exists(in_run(ag_arena_printf(&arena, "%s/%s", scan.entries[i].name, files[k]))));
+    if (fixture_exists(in_run("checkpoint-4/trainer_state.json")))
+        for (char c = 'a'; c <= 'p'; c++) assert_true(fixture_exists(in_run(ag_arena_printf(&arena, "checkpoint-4/%c", c))));
     must(ag_artifact_index_load(&index, RUN, &arena, &err));
     assert_true(index.has_provenance);
 }
@@ -552,6 +556,7 @@ static void whichever_call_fails_or_kills_nothing_is_half_valid_and_the_next_cle
     ag_err err;
     int n = 1;
     finished_run();
+    for (char c = 'a'; c <= 'p'; c++) fixture_write(in_run(ag_arena_printf(&arena, "checkpoint-4/%c", c)), "x"); /* in whatever order they come */
     run_fixture_seal(RUN, true);
     fixture_copy_tree(RUN, "template");
     for (int deadly = 0; deadly < 2; deadly++) {
