@@ -1,6 +1,7 @@
 #include "adapter/export_gguf.h"
 
 #include "adapter/export_gguf_metadata.h"
+#include "adapter/export_gguf_model.h"
 #include "base/log.h"
 
 static uint32_t ggml_type(ag_weight_type type)
@@ -19,22 +20,6 @@ static uint32_t ggml_type(ag_weight_type type)
     }
 }
 
-/* A divisor for each frequency where they are scaled otherwise than linearly; NULL: there is no such tensor. */
-static const float *rope_divisors(const ag_description *d, ag_arena *arena)
-{
-    if (d->rope_kind == AG_ROPE_FACTORS) return d->rope_factors;
-    if (d->rope_kind != AG_ROPE_LLAMA3) return NULL;
-    const size_t n = (size_t)d->D / 2;
-    ag_description plain = *d;
-    plain.rope_kind = AG_ROPE_DEFAULT;
-    double *scaled = ag_arena_array(arena, n, sizeof *scaled), *unscaled = ag_arena_array(arena, n, sizeof *unscaled), mscale;
-    float *divisors = ag_arena_array(arena, n, sizeof *divisors);
-    ag_description_rope(scaled, &mscale, d, 0);
-    ag_description_rope(unscaled, &mscale, &plain, 0);
-    for (size_t i = 0; i < n; i++) divisors[i] = (float)(unscaled[i] / scaled[i]);
-    return divisors;
-}
-
 static ag_status add_bytes(void *user, const void *bytes, size_t n, ag_err *err) { return ag_gguf_writer_add(user, bytes, n, err); }
 
 typedef struct {
@@ -43,7 +28,8 @@ typedef struct {
     ag_export_report *report;
     ag_export_tensor *tensors;
     int64_t n;
-    const float *divisors;
+    ag_gguf_rope_tensor rope[AG_GGUF_MAX_ROPE_TENSORS];
+    int n_rope;
     ag_gguf_writer writer;
     ag_export_buffer buffer;
     ag_arena arena;
@@ -57,8 +43,8 @@ static ag_weight_type type_of(const job *j, const ag_export_tensor *t)
 static void tell_tensors(job *j)
 {
     const ag_description *d = &j->options->base->d;
-    j->divisors = rope_divisors(d, &j->arena);
-    if (j->divisors) ag_gguf_writer_tensor(&j->writer, "rope_freqs.weight", AG_GGML_F32, 1, (int64_t[]){d->D / 2});
+    j->n_rope = ag_export_gguf_rope_tensors(j->rope, d, &j->arena);
+    for (int i = 0; i < j->n_rope; i++) ag_gguf_writer_tensor(&j->writer, j->rope[i].name, AG_GGML_F32, 1, (int64_t[]){d->D / 2});
     for (int64_t i = 0; i < j->n; i++) {
         const ag_export_tensor *t = &j->tensors[i];
         const ag_weight_type type = type_of(j, t);
@@ -66,7 +52,7 @@ static void tell_tensors(job *j)
         ag_gguf_writer_tensor(&j->writer, t->gguf_name, ggml_type(type), t->is_vector ? 1 : 2, ne);
         j->report->weight_bytes += (uint64_t)(t->w.N * ag_weight_row_bytes(type, t->w.K));
     }
-    j->report->n_tensors = j->n + (j->divisors != NULL);
+    j->report->n_tensors = j->n + j->n_rope;
     j->report->n_files = 1;
 }
 
@@ -75,11 +61,11 @@ static ag_status write_all(job *j, const char *path, ag_err *err)
     const ag_description *d = &j->options->base->d;
     const int in_pairs = ag_export_gguf_rope_pairs(d);
     AG_TRY(ag_export_gguf_metadata(&j->writer, j->recipe, j->options, &j->arena, err));
-    ag_export_tensors(&j->tensors, &j->n, j->options, &j->arena);
+    ag_export_tensors(&j->tensors, &j->n, j->options, AG_EXPORT_AS_GGUF, &j->arena);
     tell_tensors(j);
     AG_TRY(ag_export_buffer_create(&j->buffer, j->tensors, j->n, d->D, err));
     AG_TRY(ag_gguf_writer_begin(&j->writer, path, err));
-    if (j->divisors) AG_TRY(ag_gguf_writer_add(&j->writer, j->divisors, (size_t)(d->D / 2) * sizeof(float), err));
+    for (int i = 0; i < j->n_rope; i++) AG_TRY(ag_gguf_writer_add(&j->writer, j->rope[i].factors, (size_t)(d->D / 2) * sizeof(float), err));
     int64_t n_weights = 0, n_done = 0;
     for (int64_t i = 0; i < j->n; i++) n_weights += j->tensors[i].w.N * j->tensors[i].w.K;
     for (int64_t i = 0; i < j->n; i++) {

@@ -1,6 +1,7 @@
 /* Keys: ggml docs/gguf.md and llama.cpp's convert_hf_to_gguf.py, in the converter's order. */
 #include "adapter/export_gguf_metadata.h"
 
+#include "adapter/export_gguf_model.h"
 #include "base/fs.h"
 #include "base/str.h"
 #include "data/model_text.h"
@@ -41,47 +42,6 @@ static ag_status carry_over(ag_gguf_writer *w, ag_gguf_recipe recipe, const ag_e
 const char *ag_export_gguf_architecture(const ag_description *d) { return ag_family_of(d)->gguf; }
 
 int ag_export_gguf_rope_pairs(const ag_description *d) { return ag_family_of(d)->gguf_in_pairs ? (int)d->D : 0; }
-
-typedef struct {
-    char text[128];
-} key_text;
-
-static const char *key_of(key_text *k, const ag_description *d, const char *key)
-{
-    snprintf(k->text, sizeof k->text, "%s.%s", ag_export_gguf_architecture(d), key);
-    return k->text;
-}
-
-static ag_status put_model(ag_gguf_writer *w, const ag_description *d, ag_err *err)
-{
-    key_text k;
-    if (d->sliding_window > 0 && d->sliding_window < d->context_length)
-        return ag_fail(err, AG_E_UNSUPPORTED, "the model's attention has a window of %lld tokens, which llama.cpp does not apply to a "
-                       "%s; it would compute something else beyond them", (long long)d->sliding_window, d->model_type);
-    ag_gguf_put_u32(w, key_of(&k, d, "block_count"), (uint32_t)d->L);
-    ag_gguf_put_u32(w, key_of(&k, d, "context_length"), (uint32_t)d->context_length);
-    ag_gguf_put_u32(w, key_of(&k, d, "embedding_length"), (uint32_t)d->C);
-    ag_gguf_put_u32(w, key_of(&k, d, "feed_forward_length"), (uint32_t)d->F);
-    ag_gguf_put_u32(w, key_of(&k, d, "attention.head_count"), (uint32_t)d->H);
-    ag_gguf_put_u32(w, key_of(&k, d, "attention.head_count_kv"), (uint32_t)d->G);
-    if (d->rope_kind == AG_ROPE_LINEAR) {
-        ag_gguf_put_text(w, key_of(&k, d, "rope.scaling.type"), "linear");
-        ag_gguf_put_f32(w, key_of(&k, d, "rope.scaling.factor"), (float)d->rope_factor);
-    }
-    ag_gguf_put_f32(w, key_of(&k, d, "rope.freq_base"), (float)d->rope_theta);
-    ag_gguf_put_f32(w, key_of(&k, d, "attention.layer_norm_rms_epsilon"), d->rms_eps);
-    ag_gguf_put_u32(w, key_of(&k, d, "attention.key_length"), (uint32_t)d->D);
-    ag_gguf_put_u32(w, key_of(&k, d, "attention.value_length"), (uint32_t)d->D);
-    ag_gguf_put_u32(w, key_of(&k, d, "vocab_size"), (uint32_t)d->V);
-    ag_gguf_put_u32(w, key_of(&k, d, "rope.dimension_count"), (uint32_t)d->D);
-    if (strcmp(d->model_type, "granite") == 0) {
-        ag_gguf_put_f32(w, key_of(&k, d, "attention.scale"), d->attention_scale);
-        ag_gguf_put_f32(w, key_of(&k, d, "embedding_scale"), d->embedding_scale);
-        ag_gguf_put_f32(w, key_of(&k, d, "residual_scale"), d->residual_scale);
-        ag_gguf_put_f32(w, key_of(&k, d, "logit_scale"), 1 / d->logit_scale); /* stored as the divisor */
-    }
-    return AG_OK;
-}
 
 static void put_texts(ag_gguf_writer *w, const char *key, const ag_text *items, size_t n, ag_arena *arena)
 {
@@ -151,7 +111,7 @@ ag_status ag_export_gguf_metadata(ag_gguf_writer *w, ag_gguf_recipe recipe, cons
     ag_gguf_put_text(w, "general.architecture", ag_export_gguf_architecture(&options->base->d));
     ag_gguf_put_text(w, "general.type", "model");
     ag_gguf_put_text(w, "general.name", options->name ? options->name : ag_path_base(options->base->path));
-    AG_TRY(put_model(w, &options->base->d, err));
+    AG_TRY(ag_export_gguf_put_model(w, &options->base->d, err));
     put_file_type(w, recipe);
     return put_tokenizer(w, options, arena, err);
 }

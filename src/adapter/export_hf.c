@@ -111,7 +111,7 @@ static ag_status write_index(job *j, ag_err *err)
 static ag_status write_weights(job *j, ag_err *err)
 {
     ag_export_tensor *tensors;
-    ag_export_tensors(&tensors, &j->n, j->options, &j->arena);
+    ag_export_tensors(&tensors, &j->n, j->options, AG_EXPORT_AS_HF, &j->arena);
     j->tensors = tensors;
     uint64_t *bytes = ag_arena_array(&j->arena, (size_t)j->n, sizeof *bytes);
     j->shard = ag_arena_array(&j->arena, (size_t)j->n, sizeof *j->shard);

@@ -3,6 +3,7 @@
 #include "adapter/export_hf.h"
 
 #include "base/json.h"
+#include "model/family.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -78,21 +79,94 @@ static bool find_llama3(ag_description *found, const ag_description *d)
     return same;
 }
 
+static void write_factors(ag_json_writer *w, const char *key, const float *factors, int64_t n)
+{
+    ag_jw_array(w, key);
+    for (int64_t i = 0; i < n; i++) ag_jw_double(w, NULL, shortest(factors[i]));
+    ag_jw_end(w);
+}
+
+/* As transformers before 5 spelt it, which both read. */
 static void write_rope_scaling(ag_json_writer *w, const ag_description *d)
 {
+    static const char *const names[] = {[AG_ROPE_LINEAR] = "linear", [AG_ROPE_LLAMA3] = "llama3", [AG_ROPE_DYNAMIC] = "dynamic",
+                                        [AG_ROPE_YARN] = "yarn", [AG_ROPE_LONGROPE] = "longrope"};
     if (d->rope_kind == AG_ROPE_DEFAULT) {
         ag_jw_null(w, "rope_scaling");
         return;
     }
     ag_jw_object(w, "rope_scaling");
-    ag_jw_double(w, "factor", shortest((float)d->rope_factor));
+    if (d->rope_kind == AG_ROPE_YARN || d->rope_kind == AG_ROPE_LONGROPE)
+        ag_jw_double(w, "attention_factor", shortest((float)d->rope_attention_factor));
+    if (d->rope_kind == AG_ROPE_YARN) {
+        ag_jw_double(w, "beta_fast", d->rope_beta_fast);
+        ag_jw_double(w, "beta_slow", d->rope_beta_slow);
+    }
+    if (d->rope_kind != AG_ROPE_LONGROPE) ag_jw_double(w, "factor", shortest((float)d->rope_factor));
     if (d->rope_kind == AG_ROPE_LLAMA3) {
         ag_jw_double(w, "high_freq_factor", d->rope_high_freq_factor);
         ag_jw_double(w, "low_freq_factor", d->rope_low_freq_factor);
-        ag_jw_int(w, "original_max_position_embeddings", d->rope_original_context);
     }
-    ag_jw_string(w, "rope_type", d->rope_kind == AG_ROPE_LLAMA3 ? "llama3" : "linear");
+    if (d->rope_kind == AG_ROPE_LONGROPE) {
+        write_factors(w, "long_factor", d->rope_long_factors, d->D / 2);
+        write_factors(w, "short_factor", d->rope_factors, d->D / 2);
+    }
+    if (d->rope_kind != AG_ROPE_LINEAR && d->rope_kind != AG_ROPE_DYNAMIC)
+        ag_jw_int(w, "original_max_position_embeddings", d->rope_original_context);
+    ag_jw_string(w, "rope_type", names[d->rope_kind]);
     ag_jw_end(w);
+}
+
+/* ---- what families add ---------------------------------------------------------------------------------------------------------- */
+static bool is_family(const ag_description *d, const char *model_type) { return strcmp(d->model_type, model_type) == 0; }
+
+static void write_layer_types(ag_json_writer *w, const ag_description *d)
+{
+    ag_jw_array(w, "layer_types");
+    for (int64_t l = 0; l < d->L; l++) ag_jw_string(w, NULL, ag_layer_window(d, l) > 0 ? "sliding_attention" : "full_attention");
+    ag_jw_end(w);
+}
+
+static void write_gemma(ag_json_writer *w, const ag_description *d)
+{
+    if (d->attention_softcap > 0) ag_jw_double(w, "attn_logit_softcapping", shortest(d->attention_softcap));
+    else ag_jw_null(w, "attn_logit_softcapping");
+    if (d->logit_softcap > 0) ag_jw_double(w, "final_logit_softcapping", shortest(d->logit_softcap));
+    else ag_jw_null(w, "final_logit_softcapping");
+    write_layer_types(w, d);
+    ag_jw_int(w, "query_pre_attn_scalar", llround(1 / ((double)d->attention_scale * (double)d->attention_scale)));
+    if (is_family(d, "gemma3_text")) ag_jw_double(w, "rope_local_base_freq", d->rope_local_theta > 0 ? d->rope_local_theta : 10000);
+}
+
+static void write_family(ag_json_writer *w, const ag_description *d)
+{
+    if (is_family(d, "granite")) {
+        ag_jw_double(w, "attention_multiplier", shortest(d->attention_scale));
+        ag_jw_double(w, "embedding_multiplier", shortest(d->embedding_scale));
+        ag_jw_double(w, "residual_multiplier", shortest(d->residual_scale));
+        ag_jw_double(w, "logits_scaling", shortest(1 / d->logit_scale));
+    }
+    if (is_family(d, "minicpm")) {
+        ag_jw_double(w, "dim_model_base", shortest((float)((double)d->C * (double)d->logit_scale)));
+        ag_jw_double(w, "scale_depth", shortest((float)((double)d->residual_scale * sqrt((double)d->L))));
+        ag_jw_double(w, "scale_emb", shortest(d->embedding_scale));
+    }
+    if (is_family(d, "smollm3")) {
+        ag_jw_array(w, "no_rope_layers");
+        for (int64_t l = 0; l < d->L; l++) ag_jw_int(w, NULL, ag_layer_rotates(d, l));
+        ag_jw_end(w);
+    }
+    if (is_family(d, "smollm3") || is_family(d, "qwen2") || is_family(d, "qwen3")) ag_jw_bool(w, "use_sliding_window", d->sliding_window > 0);
+    if (is_family(d, "phi3"))
+        ag_jw_int(w, "original_max_position_embeddings", d->rope_original_context > 0 ? d->rope_original_context : d->context_length);
+    if (ag_family_of(d)->norms_from_one) write_gemma(w, d);
+}
+
+/* A Granite without rope can only be told of in Granite 4's config, whose tensors have other names. */
+static ag_status check_rope(const ag_description *d, ag_err *err)
+{
+    if (is_family(d, "smollm3") || !d->rotates) return AG_OK;
+    return ag_fail(err, AG_E_UNSUPPORTED, "layers of the model have no rope, which transformers' %s cannot have; export it as GGUF", d->architecture);
 }
 
 static void write_eos(ag_json_writer *w, const ag_description *d)
@@ -106,13 +180,15 @@ static void write_eos(ag_json_writer *w, const ag_description *d)
     }
 }
 
+static bool has_mlp_bias(const ag_description *d) { return is_family(d, "llama") || is_family(d, "granite") || is_family(d, "smollm3"); }
+
 /* What transformers' class for this family cannot say. */
 static ag_status check_biases(const ag_description *d, ag_err *err)
 {
-    const bool *b = d->has_bias, is_qwen2 = strcmp(d->model_type, "qwen2") == 0;
+    const bool *b = d->has_bias, is_qwen2 = is_family(d, "qwen2");
     const bool attention = b[AG_PROJ_Q] && b[AG_PROJ_K] && b[AG_PROJ_V] && b[AG_PROJ_O] == !is_qwen2;
     const bool no_attention = !b[AG_PROJ_Q] && !b[AG_PROJ_K] && !b[AG_PROJ_V] && !b[AG_PROJ_O] && !is_qwen2;
-    const bool mlp_alike = b[AG_PROJ_GATE] == b[AG_PROJ_UP] && b[AG_PROJ_UP] == b[AG_PROJ_DOWN] && !(is_qwen2 && b[AG_PROJ_UP]);
+    const bool mlp_alike = b[AG_PROJ_GATE] == b[AG_PROJ_UP] && b[AG_PROJ_UP] == b[AG_PROJ_DOWN] && (has_mlp_bias(d) || !b[AG_PROJ_UP]);
     if ((attention || no_attention) && mlp_alike) return AG_OK;
     return ag_fail(err, AG_E_UNSUPPORTED, "the model has biases on some of its projections, in a way that transformers' %s cannot have; "
                    "export it as GGUF", d->architecture);
@@ -122,6 +198,7 @@ ag_status ag_hf_config_write(ag_str *out, const ag_description *d, ag_err *err)
 {
     ag_description with_llama3;
     AG_TRY(check_biases(d, err));
+    AG_TRY(check_rope(d, err));
     if (d->rope_kind == AG_ROPE_FACTORS) {
         if (!find_llama3(&with_llama3, d))
             return ag_fail(err, AG_E_UNSUPPORTED, "the rope divisors of this model are not llama3's, and no config.json can say them; "
@@ -133,21 +210,14 @@ ag_status ag_hf_config_write(ag_str *out, const ag_description *d, ag_err *err)
     ag_jw_array(&w, "architectures");
     ag_jw_string(&w, NULL, d->architecture);
     ag_jw_end(&w);
-    if (strcmp(d->model_type, "qwen2") != 0) {
-        ag_jw_bool(&w, "attention_bias", d->has_bias[AG_PROJ_Q]);
-        ag_jw_bool(&w, "mlp_bias", d->has_bias[AG_PROJ_UP]);
-    }
+    if (!is_family(d, "qwen2") && !is_family(d, "phi3")) ag_jw_bool(&w, "attention_bias", d->has_bias[AG_PROJ_Q]);
+    if (has_mlp_bias(d)) ag_jw_bool(&w, "mlp_bias", d->has_bias[AG_PROJ_UP]);
     ag_jw_double(&w, "attention_dropout", 0);
-    if (strcmp(d->model_type, "granite") == 0) {
-        ag_jw_double(&w, "attention_multiplier", shortest(d->attention_scale));
-        ag_jw_double(&w, "embedding_multiplier", shortest(d->embedding_scale));
-        ag_jw_double(&w, "residual_multiplier", shortest(d->residual_scale));
-        ag_jw_double(&w, "logits_scaling", shortest(1 / d->logit_scale));
-    }
+    write_family(&w, d);
     if (d->bos_id >= 0) ag_jw_int(&w, "bos_token_id", d->bos_id);
     write_eos(&w, d);
     ag_jw_int(&w, "head_dim", d->D);
-    ag_jw_string(&w, "hidden_act", "silu");
+    ag_jw_string(&w, d->gate == AG_GATE_SILU ? "hidden_act" : "hidden_activation", d->gate == AG_GATE_SILU ? "silu" : "gelu_pytorch_tanh");
     ag_jw_int(&w, "hidden_size", d->C);
     ag_jw_int(&w, "intermediate_size", d->F);
     ag_jw_int(&w, "max_position_embeddings", d->context_length);

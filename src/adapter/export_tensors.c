@@ -26,6 +26,9 @@ bool ag_export_has_no_tokenizer(const ag_export_options *options, ag_arena *aren
 typedef struct {
     ag_export_tensor *tensors;
     int64_t n;
+    ag_export_form form;
+    const ag_export_options *options;
+    const ag_family *family;
     ag_arena *arena;
 } list;
 
@@ -35,35 +38,64 @@ const char *ag_export_kind_name(int kind)
     return kind < AG_N_PROJ ? ag_projection_name((ag_projection)kind) : others[kind - AG_N_PROJ];
 }
 
-static ag_export_tensor *add(list *l, int kind, const char *hf_name, const char *gguf_name)
+static ag_export_tensor *add(list *l, int kind, const char *hf_name, const char *gguf_name, const ag_weight *w)
 {
     ag_export_tensor *t = &l->tensors[l->n++];
-    t->kind = kind;
-    t->hf_name = hf_name;
-    t->gguf_name = gguf_name;
+    *t = (ag_export_tensor){.hf_name = hf_name, .gguf_name = gguf_name, .w = *w, .kind = kind, .n_parts = 1};
+    t->parts[0] = (ag_export_part){.w = *w, .kind = kind};
     return t;
 }
 
 static ag_export_tensor *add_vector(list *l, int kind, const char *hf_name, const char *gguf_name, const float *numbers, int64_t n)
 {
-    ag_export_tensor *t = add(l, kind, hf_name, gguf_name);
-    t->w = (ag_weight){.type = AG_W_F32, .N = n, .K = 1, .data = numbers};
+    ag_export_tensor *t = add(l, kind, hf_name, gguf_name, &(ag_weight){.type = AG_W_F32, .N = n, .K = 1, .data = numbers});
     t->is_vector = true;
     return t;
 }
 
-static void add_projection(list *l, const ag_layer *layer, const ag_layer_lora *lora, int64_t i, ag_projection p)
+static void add_norm(list *l, const char *hf_name, const char *gguf_name, const float *numbers, int64_t n)
 {
-    const char *hf = ag_arena_printf(l->arena, "model.layers.%lld.%s", (long long)i, ag_projection_path(p));
-    const char *gguf = ag_arena_printf(l->arena, "blk.%lld.%s", (long long)i, ag_projection_gguf_name(p));
-    const bool is_rotated = p == AG_PROJ_Q || p == AG_PROJ_K;
-    ag_export_tensor *t = add(l, (int)p, ag_arena_printf(l->arena, "%s.weight", hf), ag_arena_printf(l->arena, "%s.weight", gguf));
-    t->w = layer->proj[p];
+    add_vector(l, AG_EXPORT_KIND_NORM, hf_name, gguf_name, numbers, n)->plus = l->form == AG_EXPORT_AS_HF && l->family->norms_from_one ? -1 : 0;
+}
+
+/* The projections [first, first + n) of layer i as one tensor. */
+static void add_linear(list *l, int64_t i, const char *path, const char *gguf_part, ag_projection first, int n)
+{
+    const ag_layer *layer = &l->options->base->layers[i];
+    const char *hf = ag_arena_printf(l->arena, "model.layers.%lld.%s", (long long)i, path);
+    const char *gguf = ag_arena_printf(l->arena, "blk.%lld.%s", (long long)i, gguf_part);
+    const bool is_rotated = n == 1 && (first == AG_PROJ_Q || first == AG_PROJ_K);
+    ag_export_tensor *t = add(l, (int)first, ag_arena_printf(l->arena, "%s.weight", hf), ag_arena_printf(l->arena, "%s.weight", gguf),
+                              &layer->proj[first]);
     t->is_rotated = is_rotated;
-    t->pair = lora && lora->pair[p].R > 0 ? &lora->pair[p] : NULL;
-    if (!layer->bias[p]) return;
-    add_vector(l, AG_EXPORT_KIND_BIAS, ag_arena_printf(l->arena, "%s.bias", hf), ag_arena_printf(l->arena, "%s.bias", gguf), layer->bias[p], t->w.N)
-        ->is_rotated = is_rotated;
+    t->n_parts = n;
+    if (n > 1) t->w = (ag_weight){.K = layer->proj[first].K};
+    for (int part = 0; part < n; part++) {
+        const ag_projection p = first + (ag_projection)part;
+        const ag_lora_view *pair = l->options->lora ? &l->options->lora[i].pair[p] : NULL;
+        t->parts[part] = (ag_export_part){.w = layer->proj[p], .pair = pair && pair->R > 0 ? pair : NULL, .kind = (int)p};
+        if (n > 1) t->w.N += layer->proj[p].N;
+    }
+    if (!layer->bias[first]) return;
+    add_vector(l, AG_EXPORT_KIND_BIAS, ag_arena_printf(l->arena, "%s.bias", hf), ag_arena_printf(l->arena, "%s.bias", gguf), layer->bias[first],
+               t->w.N)->is_rotated = is_rotated;
+}
+
+static void add_linears(list *l, int64_t i)
+{
+    const ag_family *f = l->family;
+    const bool is_split = l->form == AG_EXPORT_AS_GGUF && !f->gguf_is_fused;
+    for (int m = 0; m < f->n_modules; m++) {
+        const ag_linear_module *module = &f->modules[m];
+        if (!is_split || module->n_parts == 1) {
+            add_linear(l, i, module->path, ag_linear_gguf_name(module), module->first, module->n_parts);
+            continue;
+        }
+        for (int part = 0; part < module->n_parts; part++) {
+            const ag_projection p = module->first + (ag_projection)part;
+            add_linear(l, i, ag_projection_path(p), ag_projection_gguf_name(p), p, 1);
+        }
+    }
 }
 
 /* The embedding's pair as one beside a weight [V,C]: its rows are tokens, so A and B turn and change places. */
@@ -80,25 +112,26 @@ static const ag_lora_view *turned_pair(const ag_lora_view *pair, const ag_model 
     return turned;
 }
 
-void ag_export_tensors(ag_export_tensor **out, int64_t *n, const ag_export_options *options, ag_arena *arena)
+void ag_export_tensors(ag_export_tensor **out, int64_t *n, const ag_export_options *options, ag_export_form form, ag_arena *arena)
 {
     const ag_model *m = options->base;
-    enum { OUTSIDE = 3, NORMS = 2 };
-    list l = {.arena = arena};
-    l.tensors = ag_arena_array(arena, (size_t)(OUTSIDE + m->d.L * (NORMS + 2 * AG_N_PROJ)), sizeof *l.tensors);
-    ag_export_tensor *embed = add(&l, AG_EXPORT_KIND_EMBED, "model.embed_tokens.weight", "token_embd.weight");
-    embed->w = m->embed;
-    if (options->embed_lora) embed->pair = turned_pair(options->embed_lora, m, arena);
+    enum { OUTSIDE = 3 };
+    list l = {.form = form, .options = options, .family = ag_family_of(&m->d), .arena = arena};
+    l.tensors = ag_arena_array(arena, (size_t)(OUTSIDE + m->d.L * (AG_N_NORMS + 2 * AG_N_PROJ)), sizeof *l.tensors);
+    ag_export_tensor *embed = add(&l, AG_EXPORT_KIND_EMBED, "model.embed_tokens.weight", "token_embd.weight", &m->embed);
+    if (options->embed_lora) embed->parts[0].pair = turned_pair(options->embed_lora, m, arena);
     for (int64_t i = 0; i < m->d.L; i++) {
-        for (int p = 0; p < AG_N_PROJ; p++)
-            add_projection(&l, &m->layers[i], options->lora ? &options->lora[i] : NULL, i, (ag_projection)p);
-        add_vector(&l, AG_EXPORT_KIND_NORM, ag_arena_printf(arena, "model.layers.%lld.input_layernorm.weight", (long long)i),
-                   ag_arena_printf(arena, "blk.%lld.attn_norm.weight", (long long)i), m->layers[i].norm[AG_NORM_ATTN], m->d.C);
-        add_vector(&l, AG_EXPORT_KIND_NORM, ag_arena_printf(arena, "model.layers.%lld.post_attention_layernorm.weight", (long long)i),
-                   ag_arena_printf(arena, "blk.%lld.ffn_norm.weight", (long long)i), m->layers[i].norm[AG_NORM_FFN], m->d.C);
+        add_linears(&l, i);
+        for (int k = 0; k < AG_N_NORMS; k++) {
+            const ag_norm norm = (ag_norm)k;
+            if (ag_norm_width(&m->d, norm) > 0)
+                add_norm(&l, ag_arena_printf(arena, "model.layers.%lld.%s.weight", (long long)i, l.family->norms[k]),
+                         ag_arena_printf(arena, "blk.%lld.%s.weight", (long long)i, ag_norm_gguf_name(norm)), m->layers[i].norm[k],
+                         ag_norm_width(&m->d, norm));
+        }
     }
-    add_vector(&l, AG_EXPORT_KIND_NORM, "model.norm.weight", "output_norm.weight", m->final_norm, m->d.C);
-    if (!m->d.tied) add(&l, AG_EXPORT_KIND_HEAD, "lm_head.weight", "output.weight")->w = m->head;
+    add_norm(&l, "model.norm.weight", "output_norm.weight", m->final_norm, m->d.C);
+    if (!m->d.tied) add(&l, AG_EXPORT_KIND_HEAD, "lm_head.weight", "output.weight", &m->head);
     *out = l.tensors;
     *n = l.n;
 }
@@ -134,6 +167,7 @@ void ag_export_buffer_free(ag_export_buffer *buffer)
 
 typedef struct {
     const ag_export_tensor *t;
+    const ag_export_part *part;
     ag_weight_type type;
     ag_weight order; /* only for ag_weight_stored_row */
     const ag_export_buffer *buffer;
@@ -160,6 +194,8 @@ static ag_status encode_rows(void *user, float *rows, int64_t n0, int64_t n1, ag
     const int64_t K = s->t->w.K, row_bytes = ag_weight_row_bytes(s->type, K);
     float *decoded = s->buffer->decoded;
     ag_status bad = AG_OK;
+    if (s->t->plus != 0)
+        for (int64_t n = 0; n < n1 - n0; n++) rows[n] += s->t->plus;
 #pragma omp parallel for schedule(static) num_threads(s->n_threads) reduction(max : bad)
     for (int64_t n = n0; n < n1; n++) {
         unsigned char *to = s->buffer->encoded + (ag_weight_stored_row(&s->order, n) - n0) * row_bytes;
@@ -179,7 +215,7 @@ static ag_status encode_rows(void *user, float *rows, int64_t n0, int64_t n1, ag
         }
         AG_TRY(does_not_fit(s, from, decoded + (n - n0) * K, n, err));
         ag_deviation_add(&s->report->rounding, decoded + (n - n0) * K, from, K);
-        ag_deviation_add(&s->report->rounding_of[s->t->kind], decoded + (n - n0) * K, from, K);
+        ag_deviation_add(&s->report->rounding_of[s->part->kind], decoded + (n - n0) * K, from, K);
     }
     return s->sink(s->user, s->buffer->encoded, (size_t)((n1 - n0) * row_bytes), err);
 }
@@ -193,7 +229,11 @@ ag_status ag_export_tensor_write(const ag_export_tensor *t, ag_weight_type type,
         s.order.rope_pairs_head_dim = rope_pairs_head_dim;
         n_rows -= n_rows % rope_pairs_head_dim; /* a block's rows must stay among themselves */
     }
-    return ag_merge_weight(&t->w, t->pair, buffer->rows, n_rows * t->w.K, n_threads, encode_rows, &s, err);
+    for (int i = 0; i < t->n_parts; i++) {
+        s.part = &t->parts[i];
+        AG_TRY(ag_merge_weight(&s.part->w, s.part->pair, buffer->rows, n_rows * t->w.K, n_threads, encode_rows, &s, err));
+    }
+    return AG_OK;
 }
 
 ag_status ag_export_measure_quantization(ag_export_report *report, const ag_export_options *options, ag_err *err)

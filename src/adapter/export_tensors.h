@@ -7,6 +7,7 @@
 
 #include "adapter/merge.h"
 #include "base/arena.h"
+#include "model/family.h"
 #include "model/model.h"
 
 typedef struct {
@@ -37,20 +38,31 @@ typedef struct {
     ag_deviation quantization;    /* the base's projections, against the original's; n = 0 where that was not given */
 } ag_export_report;
 
+/* Rows of a matrix that the model holds as one projection. */
+typedef struct {
+    ag_weight w;
+    const ag_lora_view *pair;     /* or NULL */
+    int kind;
+} ag_export_part;
+
 typedef struct {
     const char *hf_name, *gguf_name;
-    ag_weight w;                  /* a vector is [n,1] f32 */
+    ag_weight w;                  /* a vector is [n,1] f32; of a fused module its whole shape, without data */
     int kind;
     bool is_vector;
     bool is_rotated;              /* q and k: rows that a GGUF of some families stores in rope pairs */
-    const ag_lora_view *pair;     /* or NULL */
+    float plus;                   /* added to a vector's numbers: -1 for norms of families whose folders store w - 1 */
+    ag_export_part parts[AG_LINEAR_MAX_PARTS]; /* what is written, one after the other; a fused module has several */
+    int n_parts;
 } ag_export_tensor;
 
 /* Whether the base is a folder without any tokenizer, and no other was given: warns, and nothing is to be carried over. */
 bool ag_export_has_no_tokenizer(const ag_export_options *options, ag_arena *arena);
 
-/* All tensors in the order of the modules (embedding, layers, final norm, head unless it is tied), in the arena. */
-void ag_export_tensors(ag_export_tensor **out, int64_t *n, const ag_export_options *options, ag_arena *arena);
+/* All tensors in the order of the modules (embedding, layers, final norm, head unless it is tied), in the arena. Which projections share
+ * one, and what norms hold, depends on where they go. */
+typedef enum { AG_EXPORT_AS_HF, AG_EXPORT_AS_GGUF } ag_export_form;
+void ag_export_tensors(ag_export_tensor **out, int64_t *n, const ag_export_options *options, ag_export_form form, ag_arena *arena);
 
 /* Room for blocks of rows, for tensors of at most the widths that were told. */
 typedef struct {
