@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "seal/artifact_index.h"
-#include "train/checkpoint.h"
+#include "train/run_scan.h"
 #include "train/train_config.h"
 
 #include <stdio.h>
@@ -58,31 +58,25 @@ static bool is_adapter(job *j, const char *dir)
             ag_path_is_file(ag_path_join(&j->arena, dir, AG_PEFT_PICKLED_FILE)));
 }
 
-/* The adapter in the run's own folder, else that of its highest whole checkpoint. */
-static ag_status adapter_of_run(job *j, const char *run_dir, ag_err *err)
+/* What run-status names as the source: the run's final adapter, else its newest valid checkpoint. */
+static ag_status adapter_of_run(job *j, const char *run_dir, bool allow_unsafe, ag_err *err)
 {
-    char *dir, **names;
-    size_t n;
+    char *dir;
+    ag_run_scan scan;
     AG_TRY(ag_path_existing_dir(&dir, run_dir, &j->arena, err));
-    if (is_adapter(j, dir)) {
-        j->adapter = dir;
-        return AG_OK;
-    }
-    int64_t highest = -1;
-    AG_TRY(ag_dir_list(&names, &n, dir, &j->arena, err));
-    for (size_t i = 0; i < n; i++) {
-        const int64_t step = ag_checkpoint_step(dir, names[i]);
-        if (step <= highest) continue;
-        highest = step;
-        j->adapter = ag_path_join(&j->arena, dir, names[i]);
-    }
+    AG_TRY(ag_run_scan_make(&scan, dir, allow_unsafe, &j->arena, err));
+    if (scan.has_final_adapter) j->adapter = dir;
+    else if (scan.latest) j->adapter = ag_path_join(&j->arena, dir, scan.latest->name);
     if (j->adapter) return AG_OK;
+    if (scan.unsafe)
+        return ag_fail(err, AG_E_CONFIG, "%s/%s could hold code and hides what it lies beside; move it away, or pass "
+                       "--allow-unsafe-serialization", run_dir, scan.unsafe);
     return ag_fail(err, AG_E_NOT_FOUND, "%s has neither an adapter nor a whole checkpoint to export", run_dir);
 }
 
 static ag_status choose_adapter(job *j, const options *o, ag_err *err)
 {
-    if (!o->adapter) return o->run_dir ? adapter_of_run(j, o->run_dir, err) : AG_OK;
+    if (!o->adapter) return o->run_dir ? adapter_of_run(j, o->run_dir, o->allow_unsafe, err) : AG_OK;
     char *dir;
     AG_TRY(ag_path_existing_dir(&dir, o->adapter, &j->arena, err));
     if (!is_adapter(j, dir))

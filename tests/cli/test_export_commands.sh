@@ -45,6 +45,9 @@ expect 1 'taken is there already' "$agoge" merge-adapter --allow-unsealed --base
 cp -r "$adapter" pickled && touch pickled/adapter_model.bin
 expect 1 'which can hold code' "$agoge" merge-adapter --base-model "$tiny" --adapter-path pickled --out-dir out
 
+mkdir hidden && cp "$adapter"/adapter_* hidden/ && mkdir hidden/old && touch hidden/old/pytorch_model.bin
+expect 1 'old/pytorch_model.bin could hold code' "$agoge" export-final-model --run-dir hidden --out-dir out
+
 left=$(find . -name '*staging*' -o -name '*.tmp-*' -o -name x.gguf -o -path ./out)
 [[ -z $left ]] || { echo "FAIL: left behind: $left"; bad=1; }
 exit $bad
