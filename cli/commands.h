@@ -13,6 +13,8 @@
     X(generate)          \
     X(chat)              \
     X(serve)             \
+    X(serve_vllm)        \
+    X(smoke_vllm)        \
     X(score)             \
     X(run_status)        \
     X(cleanup_run)       \
