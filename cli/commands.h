@@ -39,7 +39,9 @@
     X(smoke_eval)        \
     X(consumer_contract) \
     X(token_statistics)  \
-    X(compose_mixture)
+    X(compose_mixture)   \
+    X(freeze_granite_first_sft) \
+    X(run_granite_first_sft)
 
 
 #define X(name) extern const cli_command cli_##name;
