@@ -197,6 +197,7 @@ static ag_status train(const options *o, bool quantize, ag_run_result *result, a
         status = ag_train_job_open(&job, config, &backend, &(ag_train_job_options){
             .record = &record, .provenance = provenance.is_sealed ? &provenance.provenance : NULL}, err);
     if (!status) {
+        cli_tell_cache_size();
         catch_signals();
         status = ag_run(job, &events, &stop_signal, result, err);
         cli_progress_end(&v.progress);

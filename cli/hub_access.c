@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 enum { MOST_TOKEN_BYTES = 4096 };
 
@@ -106,4 +107,39 @@ ag_status cli_find_model(const char **path, const char *model, const char *revis
     const ag_status status = ag_hub_model(path, &options, model, revision, arena, err);
     cli_hub_bar_end(bar);
     return status;
+}
+
+/* ---- disk ------------------------------------------------------------------------------------------------------------------- */
+enum { CACHE_MAX_DEPTH = 16, CACHE_MAX_ENTRIES = 1 << 20 };
+
+/* Links are not followed, so each blob counts once. */
+static void add_sizes(uint64_t *bytes, size_t *n, const char *dir, int depth)
+{
+    ag_arena arena = {0};
+    ag_err ignored; /* what cannot be listed is not counted */
+    char **names;
+    size_t n_names;
+    if (depth <= CACHE_MAX_DEPTH && !ag_dir_list(&names, &n_names, dir, &arena, &ignored))
+        for (size_t i = 0; i < n_names && *n < CACHE_MAX_ENTRIES; i++, (*n)++) {
+            const char *path = ag_path_join(&arena, dir, names[i]);
+            struct stat st;
+            if (lstat(path, &st)) continue;
+            if (S_ISREG(st.st_mode)) *bytes += (uint64_t)st.st_blocks * 512;
+            if (S_ISDIR(st.st_mode)) add_sizes(bytes, n, path, depth + 1);
+        }
+    ag_arena_free(&arena);
+}
+
+void cli_tell_cache_size(void)
+{
+    ag_arena arena = {0};
+    ag_err ignored;
+    ag_hub_options options;
+    uint64_t bytes = 0;
+    size_t n = 0;
+    if (!cli_hub_options(&options, &arena, &ignored) && ag_path_is_dir(options.cache_dir)) {
+        add_sizes(&bytes, &n, options.cache_dir, 0);
+        fprintf(stderr, "hub cache  %s in %s\n", cli_bytes(bytes), options.cache_dir);
+    }
+    ag_arena_free(&arena);
 }

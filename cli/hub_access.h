@@ -12,6 +12,9 @@ AG_MUST_USE ag_status cli_hub_options(ag_hub_options *out, ag_arena *arena, ag_e
  * with a progress bar. `revision` (may be NULL) belongs to a hub id and is no error beside a path. */
 AG_MUST_USE ag_status cli_find_model(const char **path, const char *model, const char *revision, ag_arena *arena, ag_err *err);
 
+/* How many bytes of disk the cache of models takes, on stderr; nothing where there is no cache. */
+void cli_tell_cache_size(void);
+
 /* A bar over the bytes of a pull; end it in any case. */
 typedef struct cli_hub_bar cli_hub_bar;
 cli_hub_bar *cli_hub_bar_begin(ag_hub_options *options, ag_arena *arena);

@@ -323,7 +323,7 @@ static void only_what_its_index_vouches_for_is_exported(void **state)
     ag_json_free(&unsealed);
     must(ag_remove_tree(in_dir("adapters/touched/README.md"), &err));
     file_put(in_dir("adapters/touched/checkpoint-2/pytorch_model.bin"), "x");
-    RUN(1, "holds pickled weights", "export-final-model", "--run-dir", "adapters/touched", "--out-dir", "merged/x");
+    RUN(1, "holds pickled weights", "export-final-model", "--adapter-path", "adapters/touched", "--out-dir", "merged/x");
     file_tree_copy(in_dir("model"), in_dir("copied"));
     RUN(0, NULL, "export-final-model", "--run-dir", "adapters/t", "--base-model", "copied", "--out-dir", "merged/copied"); /* the same bytes elsewhere */
     file_append(in_dir("copied/config.json"), " ");
