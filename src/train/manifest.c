@@ -54,6 +54,8 @@ static void write_telemetry(ag_json_writer *w, const ag_manifest_args *a)
 
 static void write_metrics(ag_json_writer *w, const ag_manifest_args *a, const char *index)
 {
+    ag_train_plan plan;
+    ag_train_job_plan(&plan, a->job);
     ag_jw_object(w, "metrics");
     ag_jw_double(w, "max_vram_gb", 0);
     ag_jw_null(w, "gpu_report"); /* this version computes on the CPU */
@@ -63,6 +65,7 @@ static void write_metrics(ag_json_writer *w, const ag_manifest_args *a, const ch
     ag_jw_string(w, "numerics", ag_cpu_numerics_name(a->job->backend->level));
     ag_jw_int(w, "threads", a->job->backend->n_threads);
     ag_jw_uint(w, "peak_rss_bytes", ag_process_peak_rss());
+    ag_jw_uint(w, "planned_bytes", plan.total); /* what `plan` foretold */
     ag_jw_end(w);
     ag_jw_string(w, "artifact_index", index);
     ag_jw_int(w, "steps", a->n_steps);
