@@ -26,7 +26,7 @@ int main(int argc, char **argv)
         return 1;
     }
     if (ag_model_open(&m, argv[1], NULL, &err)) return refuse(&err);
-    if (argc == 5 && ag_peft_open(&adapter, argv[3], &m->d, &err)) return refuse(&err);
+    if (argc == 5 && ag_peft_open_on(&adapter, argv[3], m, NULL, &err)) return refuse(&err);
     golden rows = golden_open_path(argv[2]), want = golden_open_path(argv[argc - 1]);
     const model_difference d = model_compare(m, adapter ? &adapter->adapter : NULL, &rows, &want, ag_cpu_best_level());
     printf("%.3g %.3g %.3g %.3g %.3g\n", d.decoded, d.prefilled, d.loss, d.gradient, d.largest);

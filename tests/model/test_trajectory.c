@@ -1,5 +1,7 @@
 /* Twelve optimizer steps against PyTorch's (tests/golden/train): loss, gradient norm and learning rate of every step, and the adapter they
- * end with; then what must be equal among ourselves. */
+ * end with; then what must be equal among ourselves.
+ *
+ *     test_trajectory [GOLDEN MODEL]      another golden of that form, and its model's folder */
 #include "support/op_check.h"
 
 #include "adapter/peft_io.h"
@@ -7,7 +9,7 @@
 #include "train/schedule.h"
 #include "train/step.h"
 
-static const char root[] = AGOGE_TESTS_DIR "/golden/train/";
+static const char *root = AGOGE_TESTS_DIR "/golden/train", *model = AGOGE_TESTS_DIR "/golden/train/llama";
 
 enum { N_STEPS = 12, MAX_ROWS = 8, MAX_TOKENS = 64 };
 
@@ -33,7 +35,7 @@ static json_t *load(const char *name)
     ag_err err;
     json_t *root_value;
     char path[512];
-    snprintf(path, sizeof path, "%s%s", root, name);
+    snprintf(path, sizeof path, "%s/%s", root, name);
     if (ag_json_load(&root_value, path, 1 << 20, &err)) fail_msg("%s", err.text);
     return root_value;
 }
@@ -82,9 +84,8 @@ static trainer begin(ag_cpu_level level, int n_threads, bool recompute)
     ag_err err;
     trainer t = {.backend = check_backend(level, n_threads)};
     char path[512];
-    snprintf(path, sizeof path, "%sllama", root);
-    if (ag_model_open(&t.model, path, NULL, &err)) fail_msg("%s", err.text);
-    snprintf(path, sizeof path, "%sinit", root);
+    if (ag_model_open(&t.model, model, NULL, &err)) fail_msg("%s", err.text);
+    snprintf(path, sizeof path, "%s/init", root);
     if (ag_peft_open(&t.peft, path, &t.model->d, &err)) fail_msg("%s", err.text);
     if (ag_adapter_plan(&t.adapter, &t.model->d, &t.peft->config.lora, &t.arena, &err)) fail_msg("%s", err.text);
     const size_t n = t.adapter.n_params;
@@ -147,7 +148,7 @@ static void compare_final(const trainer *t)
     ag_err err;
     ag_peft *final;
     char path[512];
-    snprintf(path, sizeof path, "%sfinal", root);
+    snprintf(path, sizeof path, "%s/final", root);
     if (ag_peft_open(&final, path, &t->model->d, &err)) fail_msg("%s", err.text);
     assert_int_equal(final->adapter.n_params, t->adapter.n_params);
     size_t n_off = 0;
@@ -215,8 +216,9 @@ static void threads_and_recomputation_change_no_bit_of_a_trajectory(void **state
     ag_json_free(&batches);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 3) root = argv[1], model = argv[2];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(twelve_steps_equal_pytorchs),
         cmocka_unit_test(how_rows_are_divided_into_micro_batches_does_not_matter),

@@ -95,8 +95,8 @@ static void compare_loss(model_difference *d, ag_decoder *dec, const row *r, int
     if (n > 0) d->loss = fmax(d->loss, fabs(got - want) / (double)n);
 }
 
-/* All rows in one batch, loss = Σ / targets. */
-static void run_backward(const ag_decoder_options *options, const row *rows, int n_rows)
+/* loss = Σ / targets of all rows. In one batch, or row by row where rows would be rotated by the longest of them. */
+static void run_backward(const ag_decoder_options *options, const row *rows, int n_rows, int64_t n_all_targets)
 {
     static int32_t ids[MAX_TOKENS], positions[MAX_TOKENS], targets[MAX_TOKENS];
     ag_attention_span spans[MAX_ROWS];
@@ -116,15 +116,16 @@ static void run_backward(const ag_decoder_options *options, const row *rows, int
     double loss;
     o.train = o.recompute = true;
     must(ag_decoder_create(&dec, &o, &err));
-    must(ag_decoder_train(dec, &batch, 1.0 / (double)n_targets, 0, &loss, &n, &err));
+    must(ag_decoder_train(dec, &batch, 1.0 / (double)n_all_targets, 0, &loss, &n, &err));
     assert_int_equal(n_targets, n);
     ag_decoder_free(&dec);
 }
 
-static void compare_tensor(model_difference *d, const golden *want, const ag_adapter_pair *pair, char a_or_b, const float *got, int64_t n)
+static void compare_tensor(model_difference *d, const golden *want, const ag_trained *t, const float *got)
 {
     char tensor[AG_ADAPTER_NAME_MAX], name[AG_ADAPTER_NAME_MAX + 8];
-    ag_adapter_tensor_name(tensor, pair, a_or_b);
+    const int64_t n = (int64_t)t->n;
+    ag_adapter_trained_name(tensor, t);
     snprintf(name, sizeof name, "grad.%s", tensor);
     const float *numbers = golden_get(want, name, "F32", n);
     double largest = 0;
@@ -137,18 +138,23 @@ static void compare_gradients(model_difference *d, const ag_decoder_options *opt
                               const golden *want)
 {
     char tensor[AG_ADAPTER_NAME_MAX], name[AG_ADAPTER_NAME_MAX + 8];
-    ag_adapter_tensor_name(tensor, &adapter->pairs[0], 'A');
+    ag_adapter_trained_name(tensor, &adapter->trained[0]);
     snprintf(name, sizeof name, "grad.%s", tensor);
     if (!golden_has(want, name)) return;
     float *params = adapter->params, *grads = calloc(adapter->n_params, sizeof *grads);
     assert_non_null(grads);
     ag_adapter_bind(adapter, params, grads);
-    run_backward(options, rows, n_rows);
-    for (size_t i = 0; i < adapter->n_pairs; i++) {
-        const ag_adapter_pair *p = &adapter->pairs[i];
-        compare_tensor(d, want, p, 'A', grads + p->a, p->R * p->K);
-        compare_tensor(d, want, p, 'B', grads + p->b, p->N * p->R);
+    int64_t n_targets = 0, age = 0;
+    bool same_age = true;
+    for (int i = 0; i < n_rows; i++) {
+        for (int64_t t = 0; t < rows[i].T; t++) n_targets += rows[i].targets[t] >= 0;
+        const int64_t own = ag_rope_age(&options->model->d, rows[i].T);
+        same_age = same_age && (i == 0 || own == age);
+        age = own;
     }
+    for (int i = 0; !same_age && i < n_rows; i++) run_backward(options, rows + i, 1, n_targets);
+    if (same_age) run_backward(options, rows, n_rows, n_targets);
+    for (size_t i = 0; i < adapter->n_trained; i++) compare_tensor(d, want, &adapter->trained[i], grads + adapter->trained[i].at);
     ag_adapter_bind(adapter, params, NULL);
     free(grads);
 }
@@ -166,8 +172,9 @@ model_difference model_compare(const ag_model *m, ag_adapter *adapter, const gol
     }
     assert_true(n_rows > 0);
     const ag_backend be = check_backend(level, 2);
-    const ag_decoder_options options = {.model = m, .backend = &be, .lora = adapter ? adapter->layers : NULL, .max_tokens = MAX_TOKENS,
-                                        .max_positions = MAX_TOKENS, .longest_span = MAX_TOKENS};
+    ag_decoder_options options = {.model = m, .backend = &be, .max_tokens = MAX_TOKENS, .max_positions = MAX_TOKENS,
+                                  .longest_span = MAX_TOKENS};
+    if (adapter) ag_adapter_use(&options, adapter);
     ag_decoder *dec;
     ag_kv_cache *cache;
     must(ag_decoder_create(&dec, &options, &err));

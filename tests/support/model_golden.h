@@ -17,7 +17,7 @@ typedef struct {
     double largest;   /* |logit| of the golden */
 } model_difference;
 
-/* `adapter` (or NULL) is bound; `rows` has ids and labels, `want` the logits (the same golden where there is no adapter). */
+/* `adapter` (or NULL) is bound, and attached where it is not plain; `rows` has ids and labels, `want` the logits (the same golden where there is no adapter). */
 model_difference model_compare(const ag_model *m, ag_adapter *adapter, const golden *rows, const golden *want, ag_cpu_level level);
 
 #endif

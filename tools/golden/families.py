@@ -129,6 +129,7 @@ def gradients(model, rows):
     model = model.double()
     total, n = 0, 0
     for i in range(sum(k.startswith("ids_") for k in rows)):
+        forget_lengths(model)
         logits, labels = model(rows[f"ids_{i}"][None]).logits[0, :-1], rows[f"labels_{i}"][1:]
         total = total + torch.nn.functional.cross_entropy(logits, labels, ignore_index=-100, reduction="sum")
         n += int((labels >= 0).sum())
@@ -136,24 +137,27 @@ def gradients(model, rows):
     return {"grad." + k.replace(".default", ""): p.grad.float().contiguous() for k, p in model.named_parameters() if p.grad is not None}
 
 
-def make_adapter(folder, model, targets, rows):
+def make_adapter(folder, model, targets, rows, scale):
     torch.manual_seed(11)
     p = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=2, lora_alpha=3, target_modules=targets))
     for name, t in p.named_parameters():
         if "lora_" in name:
-            t.data = torch.randn_like(t) * 0.3
+            t.data = torch.randn_like(t) * 0.75 * scale
     p.base_model.model.config._name_or_path = "."
     p.save_pretrained(folder)
     (folder / "README.md").unlink()
+    config = json.loads((folder / "adapter_config.json").read_text())
+    config["target_modules"].sort()
+    (folder / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True))
     vectors = logits_of(p.eval(), rows)
     vectors.update(gradients(p, rows))
     save_file(vectors, folder / "vectors.safetensors")
 
 
-def make(out, name, spec, lengths=ROWS, adapter=None, seed=1):
+def make(out, name, spec, lengths=ROWS, adapter=None, seed=1, scale=0.4):
     folder = out / name
     shutil.rmtree(folder, ignore_errors=True)
-    model = build(spec, seed)
+    model = build(spec, seed, scale)
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
     respell(folder, spec)
@@ -161,7 +165,7 @@ def make(out, name, spec, lengths=ROWS, adapter=None, seed=1):
     rows = rows_of(spec["vocab_size"], lengths, seed + 1)
     save_file({**rows, **logits_of(model, rows)}, folder / "vectors.safetensors")
     if adapter:
-        make_adapter(folder / "adapter", model, adapter, rows)
+        make_adapter(folder / "adapter", model, adapter, rows, scale)
     return folder
 
 
