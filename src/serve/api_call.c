@@ -371,7 +371,7 @@ static ag_status prepare(call *c, ag_err *err)
         ag_answer_text_init(&ch->text, s->o.text->tokenizer, !c->with_tools, r->stops, r->n_stops);
         if (c->grammar) ch->constraint = ag_constraint_create(c->grammar, s->tokens);
         ch->job.request = (ag_batcher_request){
-            .prompt = c->prompt[i / r->n].ids, .n_prompt = n_prompt, .adapter = c->adapter, .sampling = r->sampling, .ignore_eos = r->ignore_eos,
+            .prompt = c->prompt[i / r->n].ids, .n_prompt = n_prompt, .adapter = c->adapter, .sampling = r->sampling, .ignore_eos = r->ignore_eos && !ch->constraint,
             .max_new_tokens = r->max_tokens > 0 ? r->max_tokens : left > 0 ? left : 1, .n_top = (int)r->n_top,
             .on_logits = r->n_biases || r->frequency_penalty != 0 || r->presence_penalty != 0 || ch->constraint ? on_logits : NULL,
             .on_token = on_token, .on_end = on_end, .user = ch};

@@ -209,6 +209,17 @@ static int32_t step(walker *w, int32_t set, unsigned char byte)
     return next;
 }
 
+bool ag_grammar_allows_nothing(const ag_grammar *g)
+{
+    walker *w = calloc(1, sizeof *w);
+    if (!w) ag_out_of_memory(sizeof *w);
+    open_walker(w, g);
+    const bool nothing = start_set(w) == DEAD;
+    close_walker(w);
+    free(w);
+    return nothing;
+}
+
 bool ag_grammar_matches(const ag_grammar *g, const char *text, size_t n)
 {
     walker *w = calloc(1, sizeof *w);

@@ -31,4 +31,6 @@ int32_t ag_grammar_rule(ag_grammar *g); /* a new one, entry -1 */
 enum { AG_RULE_SPACE, AG_RULE_STRING, AG_RULE_CHAR, AG_RULE_VALUE, AG_RULE_NUMBER, AG_RULE_INTEGER, AG_RULE_OBJECT, AG_RULE_ARRAY, AG_N_RULES };
 ag_grammar *ag_grammar_create(void); /* with them */
 
+bool ag_grammar_allows_nothing(const ag_grammar *g); /* not even a first byte */
+
 #endif

@@ -333,7 +333,7 @@ static int32_t compile(maker *m, const json_t *schema, int32_t next)
 static ag_status finish(ag_grammar **out, maker *m, int32_t start)
 {
     m->g->start = start;
-    if (!m->status && start >= 0) {
+    if (!m->status && start >= 0 && !ag_grammar_allows_nothing(m->g)) {
         *out = m->g;
         return AG_OK;
     }

@@ -335,6 +335,13 @@ static void an_answer_keeps_to_its_schema(void **state)
     a = http_peer_json(port, CHAT_PATH, CHAT("\"max_tokens\":8,\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"type\":\"string\",\"pattern\":\"x\"}}}"), 400);
     assert_non_null(strstr(json_text(a, "error.message"), "'pattern'"));
     ag_json_free(&a);
+    a = http_peer_json(port, CHAT_PATH, CHAT("\"max_tokens\":8,\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"$ref\":\"#\"}}}"), 400);
+    assert_non_null(strstr(json_text(a, "error.message"), "allows nothing"));
+    ag_json_free(&a);
+    /* Where a grammar rules, the end is the end. */
+    a = http_peer_json(port, CHAT_PATH, CHAT("\"max_tokens\":50,\"ignore_eos\":true,\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"enum\":[1,2]}}}"), 200);
+    assert_string_equal(json_text(a, "choices.0.finish_reason"), "stop");
+    ag_json_free(&a);
 }
 
 #define TOOLS "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"add\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"boolean\"}}," \
@@ -549,7 +556,8 @@ static void a_request_that_never_ends_is_cut_and_pipelined_ones_are_answered(voi
 {
     (void)state;
     const int slow = http_peer_connect(port), fd = http_peer_connect(port);
-    http_peer_send(slow, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Le", 68);
+    static const char part[] = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Le";
+    http_peer_send(slow, part, sizeof part - 1);
     static const char two[] = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n";
     http_peer_send(fd, two, sizeof two - 1);
     for (int i = 0; i < 2; i++) {
