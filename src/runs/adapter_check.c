@@ -9,6 +9,7 @@
 #include "runs/base_check.h"
 #include "runs/lora_config_check.h"
 #include "train/run_scan.h"
+#include "train/optimizer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -145,7 +146,8 @@ static ag_status take_all(ag_adapter_report *out, tensor_list *list, const ag_ad
     for (size_t i = 0; i < adapter->n_trained; i++) {
         const ag_trained *t = &adapter->trained[i];
         AG_TRY(take_trained(list, t, err));
-        shapes[i] = (ag_trained_shape){.rank = t->rank, .dim = {t->dim[0], t->dim[1]}, .decays = t->decays};
+        shapes[i] = (ag_trained_shape){.rank = t->rank, .dim = {t->dim[0], t->dim[1]}, .group = ag_optimizer_group_of(t, false),
+                                        .plus_group = ag_optimizer_group_of(t, true)};
     }
     for (size_t i = 0; i < adapter->n_pairs; i++)
         if (!adapter->pairs[i].linear) take_base_layers(list, d);

@@ -21,7 +21,7 @@
 typedef struct {
     int rank;
     int64_t dim[2];
-    bool decays; /* in the first of the Trainer's two groups */
+    int group, plus_group; /* of the optimizer: of the Trainer's two, of LoRA+'s four */
 } ag_trained_shape;
 
 typedef struct {

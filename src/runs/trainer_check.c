@@ -10,13 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_GROUPS = 2, MOST_SIDECAR_BYTES = 4 << 20 };
+enum { N_GROUPS = 2, N_PLUS_GROUPS = 4, MOST_SIDECAR_BYTES = 4 << 20 };
 
 typedef struct {
     const char *dir, *shown;
     int64_t step;
     const ag_trained_shape *shapes;
     size_t n_shapes;
+    int n_groups; /* of the optimizer */
     ag_arena *arena;
 } checkpoint;
 
@@ -27,29 +28,34 @@ static int compare_ids(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A second group takes what does not decay (biases, norms): then the optimizer's order is that of the groups, not of the modules. */
-static ag_status order_by_group(checkpoint *c, size_t n_first, ag_err *err)
+static int group_of(const checkpoint *c, const ag_trained_shape *shape) { return c->n_groups == N_GROUPS ? shape->group : shape->plus_group; }
+
+/* The optimizer's order is that of its groups, not of the modules: two, the second without decay, or the four of LoRA+. */
+static ag_status order_by_group(checkpoint *c, const size_t n_of_group[N_PLUS_GROUPS], ag_err *err)
 {
     ag_trained_shape *ordered = ag_arena_array(c->arena, c->n_shapes, sizeof *ordered);
     size_t n = 0;
-    for (int decays = 1; decays >= 0; decays--) {
+    for (int g = 0; g < c->n_groups; g++) {
+        const size_t before = n;
         for (size_t i = 0; i < c->n_shapes; i++)
-            if (c->shapes[i].decays == decays) ordered[n++] = c->shapes[i];
-        if (decays && n != n_first)
-            return ag_fail(err, AG_E_SHAPE, "its first group has %zu parameters, of the adapter's tensors %zu decay; it belongs to another run", n_first, n);
+            if (group_of(c, &c->shapes[i]) == g) ordered[n++] = c->shapes[i];
+        if (n - before != n_of_group[g])
+            return ag_fail(err, AG_E_SHAPE, "its group %d has %zu parameters, of the adapter's tensors %zu belong there; it belongs to another run", g,
+                           n_of_group[g], n - before);
     }
     c->shapes = ordered;
     return AG_OK;
 }
 
 /* ids[i] = the key of the i-th trained tensor; in *n_of_group how many each group has. */
-static ag_status read_groups(int64_t *ids, size_t n_of_group[N_GROUPS], checkpoint *c, const ag_torch_value *groups, ag_err *err)
+static ag_status read_groups(int64_t *ids, size_t n_of_group[N_PLUS_GROUPS], checkpoint *c, const ag_torch_value *groups, ag_err *err)
 {
     size_t n = 0;
-    if (!ag_torch_is(groups, AG_TORCH_LIST) || groups->n != N_GROUPS)
-        return ag_fail(err, AG_E_FORMAT, "'param_groups' must be a list of %d groups (with and without weight decay), found %s", N_GROUPS,
-                       ag_torch_describe(c->arena, groups));
-    for (uint32_t g = 0; g < N_GROUPS; g++) {
+    if (!ag_torch_is(groups, AG_TORCH_LIST) || (groups->n != N_GROUPS && groups->n != N_PLUS_GROUPS))
+        return ag_fail(err, AG_E_FORMAT, "'param_groups' must be a list of %d groups (with and without weight decay), or of LoRA+'s %d, found %s",
+                       N_GROUPS, N_PLUS_GROUPS, ag_torch_describe(c->arena, groups));
+    c->n_groups = (int)groups->n;
+    for (uint32_t g = 0; g < groups->n; g++) {
         const ag_torch_value *params = ag_torch_get(groups->items[g], "params");
         if (!ag_torch_is(params, AG_TORCH_LIST))
             return ag_fail(err, AG_E_FORMAT, "'params' of a group must be a list, found %s", ag_torch_describe(c->arena, params));
@@ -61,7 +67,7 @@ static ag_status read_groups(int64_t *ids, size_t n_of_group[N_GROUPS], checkpoi
             if (n < c->n_shapes) ids[n] = params->items[i]->integer;
         }
     }
-    if (n == c->n_shapes && n_of_group[1] > 0) AG_TRY(order_by_group(c, n_of_group[0], err));
+    if (n == c->n_shapes) AG_TRY(order_by_group(c, n_of_group, err));
     if (n != c->n_shapes)
         return ag_fail(err, AG_E_SHAPE, "it has %zu parameters, the adapter trains %zu tensors; it belongs to another run", n, c->n_shapes);
     int64_t *sorted = ag_arena_array(c->arena, n + 1, sizeof *sorted);
@@ -125,17 +131,22 @@ static bool is_f32_of(const ag_torch_value *v, int64_t n)
     return ag_torch_is(v, AG_TORCH_TENSOR) && v->tensor->dtype == AG_TORCH_F32 && has_shape(v->tensor, &(ag_trained_shape){.rank = 1, .dim = {n}});
 }
 
-/* bitsandbytes: codes in the tensor's shape, a table of 256 values each, a scale for every 256 codes. */
+/* bitsandbytes: numbers in f32, or codes in the tensor's shape, a table of 256 values each, a scale for every 256 codes. */
 static ag_status check_8bit(const checkpoint *c, const ag_torch_value *entry, const ag_torch_value *q, size_t i, ag_err *err)
 {
     enum { BLOCK = 256 };
     const ag_trained_shape *shape = &c->shapes[i];
     const int64_t n = shape->dim[0] * (shape->rank == 2 ? shape->dim[1] : 1), n_blocks = (n + BLOCK - 1) / BLOCK;
-    const ag_torch_value *step = ag_torch_get(entry, "step");
+    const ag_torch_value *step = ag_torch_get(entry, "step"), *first = ag_torch_get(q, "state1");
+    const bool has_step = ag_torch_is(step, AG_TORCH_INT) && is_step(c, (double)step->integer);
+    if (has_step && ag_torch_is(first, AG_TORCH_TENSOR) && first->tensor->dtype == AG_TORCH_F32) { /* few numbers, or an embedding's */
+        AG_TRY(check_moment(c, first, "state1", i, err));
+        return check_moment(c, ag_torch_get(q, "state2"), "state2", i, err);
+    }
     const bool good = is_u8_of(ag_torch_get(q, "state1"), shape) && is_u8_of(ag_torch_get(q, "state2"), shape) &&
                       is_f32_of(ag_torch_get(q, "qmap1"), BLOCK) && is_f32_of(ag_torch_get(q, "qmap2"), BLOCK) &&
                       is_f32_of(ag_torch_get(q, "absmax1"), n_blocks) && is_f32_of(ag_torch_get(q, "absmax2"), n_blocks) &&
-                      ag_torch_is(step, AG_TORCH_INT) && is_step(c, (double)step->integer);
+                      has_step;
     if (good) return AG_OK;
     return ag_fail(err, AG_E_SHAPE, "the 8-bit state of parameter %zu does not fit the adapter's tensor, or its step is not from 1 to %lld", i,
                    (long long)c->step);
@@ -188,11 +199,11 @@ static bool is_shape(const json_t *value, const ag_trained_shape *shape)
     return true;
 }
 
-static bool are_shapes(const checkpoint *c, const json_t *groups, const size_t n_of_group[N_GROUPS])
+static bool are_shapes(const checkpoint *c, const json_t *groups, const size_t n_of_group[N_PLUS_GROUPS])
 {
     size_t n = 0;
-    if (!json_is_array(groups) || json_array_size(groups) != N_GROUPS) return false;
-    for (size_t g = 0; g < N_GROUPS; g++) {
+    if (!json_is_array(groups) || json_array_size(groups) != (size_t)c->n_groups) return false;
+    for (size_t g = 0; g < (size_t)c->n_groups; g++) {
         const json_t *group = json_array_get(groups, g);
         if (!json_is_array(group) || json_array_size(group) != n_of_group[g]) return false;
         for (size_t i = 0; i < n_of_group[g]; i++)
@@ -201,7 +212,7 @@ static bool are_shapes(const checkpoint *c, const json_t *groups, const size_t n
     return true;
 }
 
-static ag_status check_sidecar(const checkpoint *c, const size_t n_of_group[N_GROUPS], ag_err *err)
+static ag_status check_sidecar(const checkpoint *c, const size_t n_of_group[N_PLUS_GROUPS], ag_err *err)
 {
     static const char file[] = "agoge_resume.json";
     const char *path = ag_path_join(c->arena, c->dir, file);
@@ -224,7 +235,7 @@ static ag_status check_sidecar(const checkpoint *c, const size_t n_of_group[N_GR
 static ag_status check_optimizer(checkpoint *c, ag_err *err)
 {
     ag_torch_archive archive;
-    size_t n_of_group[N_GROUPS] = {0};
+    size_t n_of_group[N_PLUS_GROUPS] = {0};
     int64_t *ids = ag_arena_array(c->arena, c->n_shapes + 1, sizeof *ids);
     AG_TRY(ag_torch_open(&archive, ag_path_join(c->arena, c->dir, "optimizer.pt"), AG_TORCH_NEEDS_STORAGE, err));
     ag_status status = read_groups(ids, n_of_group, c, ag_torch_get(archive.root, "param_groups"), err);
@@ -288,7 +299,7 @@ static ag_status check_all(checkpoint *c, ag_err *err)
 ag_status ag_trainer_check(const char *dir, const char *shown, int64_t step, const ag_trained_shape *shapes, size_t n_shapes, ag_err *err)
 {
     ag_arena arena = {0};
-    const ag_status status = check_all(&(checkpoint){dir, shown, step, shapes, n_shapes, &arena}, err);
+    const ag_status status = check_all(&(checkpoint){.dir = dir, .shown = shown, .step = step, .shapes = shapes, .n_shapes = n_shapes, .arena = &arena}, err);
     ag_arena_free(&arena);
     return status;
 }

@@ -81,41 +81,28 @@ ag_status ag_checkpoint_count(size_t *n, const char *run_dir, ag_err *err)
     return status;
 }
 
-/* ---- optimizer tensors --------------------------------------------------------------------------------------------------- */
-static ag_optimizer_param *optimizer_params(const ag_run_state *s, ag_arena *arena)
-{
-    const ag_adapter *adapter = &s->job->adapter;
-    ag_optimizer_param *params = ag_arena_array(arena, adapter->n_trained, sizeof *params);
-    for (size_t i = 0; i < adapter->n_trained; i++) {
-        const ag_trained *t = &adapter->trained[i];
-        char *name = ag_arena_alloc(arena, AG_ADAPTER_NAME_MAX);
-        ag_adapter_trained_name(name, t);
-        params[i] = (ag_optimizer_param){.name = name, .rank = t->rank, .dim = {t->dim[0], t->dim[1]}, .exp_avg = s->exp_avg + t->at,
-                                         .exp_avg_sq = s->exp_avg_sq + t->at};
-    }
-    return params;
-}
-
 /* ---- saving ---------------------------------------------------------------------------------------------------------------- */
 static ag_status save_sidecar(const ag_run_state *s, ag_progress progress, const char *dir, ag_err *err)
 {
-    const ag_adapter *adapter = &s->job->adapter;
     ag_str text = {0};
     ag_arena arena = {0};
+    const ag_optimizer_state optimizer = ag_optimizer_view(&s->optimizer, 0, 0, &arena);
     ag_json_writer w = {.out = &text};
     ag_jw_object(&w, NULL);
     ag_jw_int(&w, "global_step", progress.step);
     ag_jw_int(&w, "sampler_position", ag_sampler_at(s->job->train.sampler, progress.step).rows);
-    ag_jw_array(&w, "optimizer_shapes");
-    ag_jw_array(&w, NULL);
-    for (size_t i = 0; i < adapter->n_trained; i++) {
+    ag_jw_array(&w, "optimizer_shapes"); /* by group */
+    for (int g = 0; g < optimizer.n_groups; g++) {
         ag_jw_array(&w, NULL);
-        for (int d = 0; d < adapter->trained[i].rank; d++) ag_jw_int(&w, NULL, adapter->trained[i].dim[d]);
+        for (size_t i = 0; i < optimizer.n_params; i++) {
+            const ag_optimizer_param *p = &optimizer.params[i];
+            if (p->group != g) continue;
+            ag_jw_array(&w, NULL);
+            for (int d = 0; d < p->rank; d++) ag_jw_int(&w, NULL, p->dim[d]);
+            ag_jw_end(&w);
+        }
         ag_jw_end(&w);
     }
-    ag_jw_end(&w);
-    ag_jw_array(&w, NULL); /* the group without decay is empty */
-    ag_jw_end(&w);
     ag_jw_end(&w);
     ag_jw_end(&w);
     ag_str_add_char(&text, '\n');
@@ -152,11 +139,14 @@ static ag_status save_files(const ag_run_state *s, ag_progress progress, const c
 
     AG_TRY(ag_peft_save(&adapter, dir, c->model_id, c->revision, err));
     AG_TRY(ag_model_text_save(job->text, c->model_path, dir, err));
-    AG_TRY(ag_optimizer_save(&(ag_optimizer_state){
-        .params = optimizer_params(s, arena), .n_params = adapter.n_trained, .n_updates = progress.n_updates, .lr = next_lr,
-        .initial_lr = c->learning_rate, .beta1 = c->adam_beta1, .beta2 = c->adam_beta2, .eps = c->adam_epsilon,
-        .weight_decay = c->weight_decay}, dir, err));
-    AG_TRY(ag_scheduler_save(&(ag_scheduler_state){.step = progress.step, .base_lr = c->learning_rate, .last_lr = next_lr}, dir, err));
+    const ag_optimizer_state optimizer = ag_optimizer_view(&s->optimizer, next_lr, progress.n_updates, arena);
+    AG_TRY(ag_optimizer_save(&optimizer, dir, err));
+    ag_scheduler_state scheduler = {.step = progress.step, .base_lr = c->learning_rate, .last_lr = next_lr, .n_groups = optimizer.n_groups};
+    for (int g = 0; g < optimizer.n_groups; g++) {
+        scheduler.base_lrs[g] = optimizer.groups[g].initial_lr;
+        scheduler.last_lrs[g] = optimizer.groups[g].lr;
+    }
+    AG_TRY(ag_scheduler_save(&scheduler, dir, err));
     ag_trainer_rng rng;
     ag_trainer_rng_seed(&rng, (uint32_t)c->seed);
     AG_TRY(ag_trainer_rng_save(&rng, dir, err));
@@ -200,16 +190,36 @@ ag_status ag_checkpoint_save(ag_run_state *s, ag_progress progress, const char *
 }
 
 /* ---- loading ------------------------------------------------------------------------------------------------------------------ */
+/* The first tensor that two adapters on this base do not have alike, in shape or scale; NULL: none. */
+static const char *first_difference(const ag_adapter *a, const ag_adapter *b)
+{
+    for (size_t i = 0; i < a->n_trained || i < b->n_trained; i++) {
+        if (i >= a->n_trained) return b->trained[i].module.path;
+        const ag_trained *x = &a->trained[i], *y = i < b->n_trained ? &b->trained[i] : NULL;
+        if (!y || x->kind != y->kind || strcmp(x->module.path, y->module.path) != 0 || x->dim[0] != y->dim[0] || x->dim[1] != y->dim[1])
+            return x->module.path;
+    }
+    for (size_t i = 0; i < a->n_pairs; i++)
+        if (a->pairs[i].scale != b->pairs[i].scale) return a->pairs[i].linear ? a->pairs[i].linear->path : "embed_tokens";
+    return NULL;
+}
+
 static ag_status check_adapter_config(const ag_run_state *s, const char *path, ag_arena *arena, ag_err *err)
 {
-    const ag_lora_config *want = &s->job->adapter.config;
+    const ag_adapter *adapter = &s->job->adapter;
+    const ag_lora_config *want = &adapter->config;
     ag_peft_config found;
+    ag_adapter planned;
     AG_TRY(ag_peft_config_load(&found, path, arena, err));
     if (found.lora.r != want->r || found.lora.alpha != want->alpha || found.lora.rslora != want->rslora)
         return ag_fail(err, AG_E_CONFIG, "%s: was made with lora_r %lld, lora_alpha %g, use_rslora %s; the config says %lld, %g, %s. Resume "
                        "with the numbers it was made with, or start anew", path, (long long)found.lora.r, found.lora.alpha,
                        found.lora.rslora ? "true" : "false", (long long)want->r, want->alpha, want->rslora ? "true" : "false");
-    return AG_OK;
+    if (ag_adapter_plan(&planned, &s->job->model->d, &found.lora, arena, err)) return ag_err_prefix(err, "%s/%s", path, AG_PEFT_CONFIG_FILE);
+    const char *where = first_difference(adapter, &planned);
+    if (!where) return AG_OK;
+    return ag_fail(err, AG_E_CONFIG, "%s: trains something else than the config says, first at %s (target_modules, use_dora, bias, modules_to_save, "
+                   "rank_pattern or alpha_pattern differ). Resume with the keys it was made with, or start anew", path, where);
 }
 
 static ag_status load_log(ag_run_state *s, ag_progress *progress, const char *path, ag_arena *arena, ag_err *err)
@@ -237,10 +247,10 @@ static ag_status load_files(ag_run_state *s, ag_progress *progress, const char *
     AG_TRY(check_adapter_config(s, path, arena, err));
     AG_TRY(load_log(s, progress, path, arena, err));
     AG_TRY(ag_peft_read_weights(s->params, &s->job->adapter, s->job->model, path, NULL, err));
-    ag_optimizer_state optimizer = {.params = optimizer_params(s, arena), .n_params = s->job->adapter.n_trained};
+    ag_optimizer_state optimizer = ag_optimizer_view(&s->optimizer, c->learning_rate, 0, arena);
     AG_TRY(ag_optimizer_load(&optimizer, path, progress->step, err));
     progress->n_updates = optimizer.n_updates;
-    ag_scheduler_state scheduler;
+    ag_scheduler_state scheduler = {.n_groups = s->optimizer.n_groups};
     AG_TRY(ag_scheduler_load(&scheduler, path, progress->step, err));
     if (scheduler.base_lr != c->learning_rate)
         ag_log(AG_LOG_WARN, "%s: had learning_rate %g; the run goes on with the config's %g", path, scheduler.base_lr, c->learning_rate);
@@ -279,7 +289,7 @@ static ag_status find_missing(const char *missing[N_FIELDS], size_t *n, ag_run_s
 {
     ag_arena arena = {0};
     ag_trainer_rng rng;
-    ag_scheduler_state scheduler;
+    ag_scheduler_state scheduler = {.n_groups = s->optimizer.n_groups};
     ag_progress progress = {0};
     ag_err why;
     *n = 0;
@@ -288,7 +298,7 @@ static ag_status find_missing(const char *missing[N_FIELDS], size_t *n, ag_run_s
         if (err) *err = why;
         goto out;
     }
-    ag_optimizer_state optimizer = {.params = optimizer_params(s, &arena), .n_params = s->job->adapter.n_trained};
+    ag_optimizer_state optimizer = ag_optimizer_view(&s->optimizer, s->job->config->learning_rate, 0, &arena);
     const ag_status weights = status ? status : ag_peft_read_weights(s->params, &s->job->adapter, s->job->model, path, NULL, &why);
     const struct {
         const char *field;

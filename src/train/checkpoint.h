@@ -13,6 +13,7 @@
 #define AG_CHECKPOINT_H
 
 #include "train/job.h"
+#include "train/optimizer.h"
 
 typedef struct {
     int64_t step;       /* optimizer steps taken, skipped ones too: the step of the directory's name */
@@ -26,7 +27,8 @@ typedef struct {
 
 typedef struct {
     const ag_train_job *job;
-    float *params, *exp_avg, *exp_avg_sq; /* [job->adapter.n_params] */
+    float *params;                        /* [job->adapter.n_params] */
+    ag_optimizer optimizer;               /* its moments */
     ag_log_entry *log;                    /* of every step so far, for trainer_state.json; room for job's n_steps */
     int64_t n_log;
     bool drop_earlier;                    /* the run began anew: the first save drops what an earlier run left, once it is whole */

@@ -8,8 +8,7 @@ static void place(ag_engine *e, ag_layout *layout)
     const size_t n = e->adapter.n_params * sizeof(float);
     e->state.params = ag_layout_place(layout, n);
     e->stepper.grads = ag_layout_place(layout, n);
-    e->state.exp_avg = ag_layout_place(layout, n);
-    e->state.exp_avg_sq = ag_layout_place(layout, n);
+    ag_optimizer_place(&e->state.optimizer, layout);
     e->state.log = ag_layout_place(layout, (size_t)e->job->train.sampler->n_steps * sizeof *e->state.log);
     e->nll = ag_layout_place(layout, (size_t)e->job->decoder.max_targets * sizeof(float));
 }
@@ -36,6 +35,7 @@ static ag_status allocate(ag_engine *e, ag_err *err)
     ag_layout layout = {0};
     e->adapter = e->job->adapter;
     e->n_steps = e->job->train.sampler->n_steps;
+    ag_optimizer_plan(&e->state.optimizer, &e->job->adapter, c, &e->arena);
     place(e, &layout);
     e->block_bytes = layout.bytes;
     AG_TRY(ag_pages_alloc(&e->block, layout.bytes, "the adapter and its optimizer", err));
@@ -51,9 +51,7 @@ static ag_status allocate(ag_engine *e, ag_err *err)
     AG_TRY(ag_decoder_create(&e->decoder, &decoder, err));
     e->stepper = (ag_stepper){
         .decoder = e->decoder, .backend = e->job->backend, .params = e->state.params, .grads = e->stepper.grads,
-        .exp_avg = e->state.exp_avg, .exp_avg_sq = e->state.exp_avg_sq, .n_params = (int64_t)e->adapter.n_params,
-        .beta1 = c->adam_beta1, .beta2 = c->adam_beta2, .eps = c->adam_epsilon, .weight_decay = c->weight_decay,
-        .max_grad_norm = c->max_grad_norm};
+        .n_params = (int64_t)e->adapter.n_params, .max_grad_norm = c->max_grad_norm, .optimizer = &e->state.optimizer};
     return AG_OK;
 }
 
@@ -96,7 +94,7 @@ ag_status ag_engine_resume(ag_engine *e, const char *checkpoint, ag_err *err)
 static ag_decoder_batch view(const ag_batch *b)
 {
     return (ag_decoder_batch){.T = b->T, .ids = b->ids, .positions = b->positions, .targets = b->targets, .spans = b->span,
-                              .n_spans = b->n_spans};
+                              .n_spans = b->n_spans, .padded_length = b->packing ? 0 : b->longest};
 }
 
 /* Micro-batches before a step: what tells dropout masks apart. Follows from the step alone, so that a resume needs nothing. */

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/log.h"
+#include "train/optimizer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -81,13 +82,31 @@ static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 static ag_status plan_adapter(ag_train_job *job, ag_err *err)
 {
     const ag_train_config *c = job->config;
-    const char *const *names;
-    size_t n_names;
-    AG_TRY(ag_targets_choose(&names, &n_names, c->target_modules_mode, c->target_modules.item, c->target_modules.n, &job->model->d,
-                             &job->arena, err));
+    const char *const *names = NULL;
+    size_t n_names = 0;
+    if (!c->target_modules.is_pattern)
+        AG_TRY(ag_targets_choose(&names, &n_names, c->target_modules_mode, c->target_modules.item, c->target_modules.n, &job->model->d,
+                                 &job->arena, err));
     return ag_adapter_plan(&job->adapter, &job->model->d, &(ag_lora_config){
-        .r = c->lora_r, .alpha = (double)c->lora_alpha, .dropout = c->lora_dropout, .rslora = c->use_rslora, .targets = names,
-        .n_targets = n_names}, &job->arena, err);
+        .r = c->lora_r, .alpha = (double)c->lora_alpha, .dropout = c->lora_dropout, .rslora = c->use_rslora, .dora = c->use_dora,
+        .bias = c->bias, .targets = names, .n_targets = n_names, .pattern = c->target_modules.is_pattern ? c->target_modules.item[0] : NULL,
+        .exclude = c->exclude_modules.is_pattern ? NULL : c->exclude_modules.item,
+        .n_exclude = c->exclude_modules.is_pattern ? 0 : c->exclude_modules.n,
+        .exclude_pattern = c->exclude_modules.is_pattern ? c->exclude_modules.item[0] : NULL, .layers = c->layers_to_transform.item,
+        .n_layers = c->layers_to_transform.n, .layers_patterns = c->layers_pattern.item, .n_layers_patterns = c->layers_pattern.n,
+        .modules_to_save = c->modules_to_save.item, .n_modules_to_save = c->modules_to_save.n, .ranks = c->rank_pattern.item,
+        .n_ranks = c->rank_pattern.n, .alphas = c->alpha_pattern.item, .n_alphas = c->alpha_pattern.n}, &job->arena, err);
+}
+
+static uint64_t optimizer_bytes(const ag_train_job *job)
+{
+    ag_optimizer optimizer;
+    ag_layout layout = {0};
+    ag_arena scratch = {0};
+    ag_optimizer_plan(&optimizer, &job->adapter, job->config, &scratch);
+    ag_optimizer_place(&optimizer, &layout);
+    ag_arena_free(&scratch);
+    return layout.bytes;
 }
 
 /* The decoder's sizes need the shapes of what is trained; the numbers come when the run binds again. */
@@ -99,7 +118,7 @@ static void plan_decoder(ag_train_job *job)
     job->decoder = (ag_decoder_options){
         .model = job->model, .backend = job->backend,
         .compute = ag_train_config_computes_bf16(c) ? AG_COMPUTE_BF16 : AG_COMPUTE_F32, .train = true,
-        .recompute = c->gradient_checkpointing, .dropout = (float)c->lora_dropout, .dropout_key = (uint64_t)c->seed,
+        .recompute = c->gradient_checkpointing, .dropout = (float)c->lora_dropout, .dropout_key = (uint64_t)c->seed, .neftune_alpha = (float)c->neftune_noise_alpha,
         .max_tokens = larger(train->max_T, eval->max_T), .max_targets = larger(train->max_M, eval->max_M),
         .max_positions = larger(train->max_longest, eval->max_longest), .longest_span = larger(train->max_longest, eval->max_longest)};
     ag_adapter_use(&job->decoder, &job->adapter);
@@ -214,7 +233,7 @@ void ag_train_job_plan(ag_train_plan *out, const ag_train_job *job)
     ag_decoder_bytes decoder;
     ag_decoder_plan(&decoder, &job->decoder);
     const uint64_t params = (uint64_t)job->adapter.n_params * sizeof(float);
-    ag_train_plan p = {.weights = weight_bytes(job), .adapter = params, .gradients = params, .optimizer = 2 * params,
+    ag_train_plan p = {.weights = weight_bytes(job), .adapter = params, .gradients = params, .optimizer = optimizer_bytes(job),
                        .activations = decoder.activations, .n_params = (int64_t)job->adapter.n_params};
     /* What the process holds by now, of which the weights' pages that were looked at are counted above already. */
     p.workspace = decoder.workspace + data_bytes(&job->train) + data_bytes(&job->eval) + PROGRAM_BYTES;

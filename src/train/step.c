@@ -16,6 +16,7 @@ static ag_status update_params(const ag_stepper *s, int64_t update, double lr, d
 {
     ag_decoder_refresh(s->decoder);
     const double clip = s->max_grad_norm > 0 ? s->max_grad_norm / (norm + 1e-6) : 1;
+    if (s->optimizer) return ag_optimizer_update(s->optimizer, s->backend, s->params, s->grads, clip < 1 ? clip : 1, lr, update, err);
     return ag_adamw(s->backend, &(ag_adamw_args){
         .p = ag_vec_f32(s->params, s->n_params), .m = ag_vec_f32(s->exp_avg, s->n_params),
         .v = ag_vec_f32(s->exp_avg_sq, s->n_params), .g = ag_vec_f32(s->grads, s->n_params), .lr = lr, .beta1 = s->beta1,

@@ -7,6 +7,7 @@
 #define AG_STEP_H
 
 #include "model/decoder.h"
+#include "train/optimizer.h"
 
 typedef struct {
     ag_decoder *decoder;
@@ -15,6 +16,7 @@ typedef struct {
     int64_t n_params;
     double beta1, beta2, eps, weight_decay;
     double max_grad_norm; /* 0: no clipping */
+    const ag_optimizer *optimizer; /* NULL: plain AdamW over all parameters, with the moments and numbers above */
 } ag_stepper;
 
 typedef struct {

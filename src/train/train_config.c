@@ -34,9 +34,6 @@ static ag_status check_support(const ag_train_config *c, const char *name, ag_er
                        "%s: 'trust_remote_code' is true, but agoge runs no code that comes with a model; "
                        "set it to false",
                        name);
-    if (c->optim == AG_OPTIM_ADAMW_8BIT)
-        return ag_fail(err, AG_E_UNSUPPORTED,
-                       "%s: 'optim: adamw_8bit' is not supported by this version of agoge; use adamw_torch", name);
     if (!c->save_safetensors)
         return ag_fail(err, AG_E_UNSUPPORTED,
                        "%s: 'save_safetensors' is false, but agoge writes no pickled weights; set it to true", name);
@@ -196,10 +193,43 @@ ag_status ag_train_config_load(ag_train_config **out, const char *path, const ch
 
 /* ---- writing ------------------------------------------------------------------------------------------------------ */
 
-static void write_list(ag_json_writer *w, const char *key, const ag_text_list *list)
+/* An empty list of a key whose default is null is null. */
+static void write_list(ag_json_writer *w, const char *key, const ag_text_list *list, bool has_default)
 {
+    if (list->is_pattern || (list->n == 0 && !has_default)) {
+        ag_jw_string(w, key, list->is_pattern ? list->item[0] : NULL);
+        return;
+    }
     ag_jw_array(w, key);
     for (size_t i = 0; i < list->n; i++) ag_jw_string(w, NULL, list->item[i]);
+    ag_jw_end(w);
+}
+
+static void write_ints(ag_json_writer *w, const char *key, const ag_int_list *list)
+{
+    if (list->n == 0) {
+        ag_jw_null(w, key);
+        return;
+    }
+    ag_jw_array(w, key);
+    for (size_t i = 0; i < list->n; i++) ag_jw_int(w, NULL, list->item[i]);
+    ag_jw_end(w);
+}
+
+static void write_map(ag_json_writer *w, const char *key, const ag_lora_override_list *map)
+{
+    if (map->n == 0) {
+        ag_jw_null(w, key);
+        return;
+    }
+    ag_jw_object(w, key);
+    for (size_t i = 0; i < map->n; i++) {
+        const double value = map->item[i].value;
+        if (value == (double)(int64_t)value)
+            ag_jw_int(w, map->item[i].name, (int64_t)value);
+        else
+            ag_jw_double(w, map->item[i].name, value);
+    }
     ag_jw_end(w);
 }
 
@@ -224,13 +254,16 @@ static void write_row(const ag_train_config *config, const ag_config_row *row, a
         ag_arena_free(&scratch);
         break;
     }
-    case AG_CONFIG_LIST: write_list(w, key, member); break;
-    case AG_CONFIG_REFUSED:
-        if (strcmp(row->text, "false") == 0)
-            ag_jw_bool(w, key, false);
-        else
+    case AG_CONFIG_OPTION:
+        if (*(const double *)member == 0)
             ag_jw_null(w, key);
+        else
+            ag_jw_double(w, key, *(const double *)member);
         break;
+    case AG_CONFIG_LIST:
+    case AG_CONFIG_NAMES: write_list(w, key, member, row->text != NULL); break;
+    case AG_CONFIG_INTS: write_ints(w, key, member); break;
+    case AG_CONFIG_MAP: write_map(w, key, member); break;
     }
 }
 

@@ -14,7 +14,7 @@
 #ifndef AG_TRAIN_CONFIG_H
 #define AG_TRAIN_CONFIG_H
 
-#include "adapter/targets.h"
+#include "adapter/adapter.h"
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/status.h"
@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Enums follow the order of the words in train_config_keys.h; so does ag_targets_mode (adapter/targets.h). */
+/* Enums follow the order of the words in train_config_keys.h; so do ag_targets_mode and ag_bias_mode (adapter). */
 typedef enum { AG_COMPUTE_DTYPE_BFLOAT16, AG_COMPUTE_DTYPE_FLOAT32 } ag_compute_dtype;
 typedef enum { AG_QUANT_TYPE_NF4 } ag_quant_type;
 typedef enum {
@@ -38,7 +38,17 @@ typedef enum { AG_PROFILE_PHASE_TRAIN } ag_profile_phase;
 typedef struct {
     const char **item; /* n texts */
     size_t n;
+    bool is_pattern;   /* written as one text, not as a list: a pattern */
 } ag_text_list;
+typedef struct {
+    int64_t *item;
+    size_t n;
+} ag_int_list;
+
+typedef struct {
+    ag_lora_override *item;
+    size_t n;
+} ag_lora_override_list;
 
 typedef struct {
     const char *key, *value; /* as given after --set */
@@ -67,6 +77,7 @@ typedef struct ag_train_config {
     int64_t warmup_steps;
     double warmup_ratio;
     double weight_decay, adam_beta1, adam_beta2, adam_epsilon, max_grad_norm /* 0: no clipping */;
+    double neftune_noise_alpha, loraplus_lr_ratio; /* 0: none */
     ag_optim optim;
     bool packing, completion_only_loss, assistant_only_loss;
     int64_t seed, eval_steps /* 0: no evaluation while training */;
@@ -77,9 +88,13 @@ typedef struct ag_train_config {
     /* lora */
     int64_t lora_r, lora_alpha;
     double lora_dropout;
-    bool use_rslora;
-    ag_text_list target_modules;
+    bool use_rslora, use_dora;
+    ag_bias_mode bias;
+    ag_text_list target_modules, exclude_modules;
     ag_targets_mode target_modules_mode;
+    ag_text_list modules_to_save, layers_pattern;
+    ag_int_list layers_to_transform;
+    ag_lora_override_list rank_pattern, alpha_pattern;
 
     /* runtime */
     bool save_safetensors, allow_unsafe_serialization, save_on_signal;

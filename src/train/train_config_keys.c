@@ -12,17 +12,23 @@
 #define COUNT(s, m, d, hi, help)       IS(m, int64_t);
 #define REAL(s, m, d, lo, below, help) IS(m, double);
 #define CHOICE(s, m, d, words, help)   _Static_assert(sizeof MEMBER(m) == sizeof(int), #m " must be an enum");
+#define OPTION(s, m, lo, below, help)  IS(m, double);
 #define LIST(s, m, d, help)            IS(m, ag_text_list);
-#define REFUSED(s, m, d, help)
-AG_TRAIN_KEYS(TEXT, FLAG, INT, COUNT, REAL, CHOICE, LIST, REFUSED)
+#define NAMES(s, m, d, help)           IS(m, ag_text_list);
+#define INTS(s, m, help)               IS(m, ag_int_list);
+#define MAP(s, m, help)                IS(m, ag_lora_override_list);
+AG_TRAIN_KEYS(TEXT, FLAG, INT, COUNT, REAL, OPTION, CHOICE, LIST, NAMES, INTS, MAP)
 #undef TEXT
 #undef FLAG
 #undef INT
 #undef COUNT
 #undef REAL
 #undef CHOICE
+#undef OPTION
 #undef LIST
-#undef REFUSED
+#undef NAMES
+#undef INTS
+#undef MAP
 
 #define ROW(k, s, m, h)                .kind = AG_CONFIG_##k, .section = AG_SECTION_##s, .key = #m, .help = h
 #define AT(m)                          .offset = offsetof(ag_train_config, m)
@@ -32,9 +38,12 @@ AG_TRAIN_KEYS(TEXT, FLAG, INT, COUNT, REAL, CHOICE, LIST, REFUSED)
 #define COUNT(s, m, d, hi, help)       {ROW(COUNT, s, m, help), AT(m), .whole = d, .max_whole = hi, .nullable = true},
 #define REAL(s, m, d, lo, below, help) {ROW(REAL, s, m, help), AT(m), .real = d, .min_real = lo, .below_real = below},
 #define CHOICE(s, m, d, words, help)   {ROW(CHOICE, s, m, help), AT(m), .whole = d, .text = words},
+#define OPTION(s, m, lo, below, help)  {ROW(OPTION, s, m, help), AT(m), .min_real = lo, .below_real = below, .nullable = true},
 #define LIST(s, m, d, help)            {ROW(LIST, s, m, help), AT(m), .text = d, .nullable = true},
-#define REFUSED(s, m, d, help)         {ROW(REFUSED, s, m, help), .text = d},
-const ag_config_row ag_config_rows[] = {AG_TRAIN_KEYS(TEXT, FLAG, INT, COUNT, REAL, CHOICE, LIST, REFUSED)};
+#define NAMES(s, m, d, help)           {ROW(NAMES, s, m, help), AT(m), .text = d, .nullable = true},
+#define INTS(s, m, help)               {ROW(INTS, s, m, help), AT(m), .nullable = true},
+#define MAP(s, m, help)                {ROW(MAP, s, m, help), AT(m), .nullable = true},
+const ag_config_row ag_config_rows[] = {AG_TRAIN_KEYS(TEXT, FLAG, INT, COUNT, REAL, OPTION, CHOICE, LIST, NAMES, INTS, MAP)};
 enum { N_ROWS = sizeof ag_config_rows / sizeof ag_config_rows[0] };
 const size_t ag_n_config_rows = N_ROWS;
 
@@ -68,16 +77,20 @@ void ag_config_row_set_default(const ag_config_row *row, ag_train_config *config
     case AG_CONFIG_COUNT: *(int64_t *)member = row->whole; break;
     case AG_CONFIG_REAL: *(double *)member = row->real; break;
     case AG_CONFIG_CHOICE: *(int *)member = (int)row->whole; break;
-    case AG_CONFIG_LIST: {
+    case AG_CONFIG_LIST:
+    case AG_CONFIG_NAMES: {
         ag_text_list *list = member;
         size_t n = 1;
+        if (!row->text) break;
         for (const char *c = row->text; *c; c++) n += *c == '|';
         list->item = ag_arena_array(&config->arena, n, sizeof *list->item);
         list->n = n;
         for (size_t i = 0; i < n; i++) list->item[i] = ag_config_word(row->text, i, &config->arena);
         break;
     }
-    case AG_CONFIG_REFUSED: break;
+    case AG_CONFIG_OPTION:
+    case AG_CONFIG_INTS:
+    case AG_CONFIG_MAP: break; /* all zeros: null */
     }
 }
 
@@ -98,7 +111,8 @@ static void spread_words(char *out, size_t room, const char *words)
 
 static void describe(const ag_config_row *row, ag_config_key_info *info, char fallback[64], char allowed[160])
 {
-    static const char *const types[] = {"string", "boolean", "integer", "integer", "number", "string", "list of strings", "–"};
+    static const char *const types[] = {"string", "boolean", "integer", "integer", "number", "number", "string", "list of strings", "list of strings, string",
+                                        "list of integers", "mapping of numbers"};
     *info = (ag_config_key_info){row->key, ag_config_sections[row->section], types[row->kind], fallback, allowed, row->help};
     fallback[0] = allowed[0] = '\0';
     switch (row->kind) {
@@ -123,15 +137,20 @@ static void describe(const ag_config_row *row, ag_config_key_info *info, char fa
         spread_words(allowed, 160, row->text);
         break;
     }
+    case AG_CONFIG_OPTION:
+        snprintf(fallback, 64, "null");
+        snprintf(allowed, 160, "null, from %g to below %g", row->min_real, row->below_real);
+        break;
     case AG_CONFIG_LIST:
+    case AG_CONFIG_NAMES:
+        snprintf(fallback, 64, "null");
+        if (!row->text) break;
         fallback[0] = '[';
         spread_words(fallback + 1, 62, row->text);
         strcat(fallback, "]");
         break;
-    case AG_CONFIG_REFUSED:
-        snprintf(fallback, 64, "%s", row->text);
-        snprintf(allowed, 160, "%s", row->text);
-        break;
+    case AG_CONFIG_INTS:
+    case AG_CONFIG_MAP: snprintf(fallback, 64, "null"); break;
     }
 }
 

@@ -6,8 +6,11 @@
  *     COUNT  (section, member, default, max, help)               like INT, but null is allowed and means 0: no limit
  *     REAL   (section, member, default, min, below, help)        min <= value < below
  *     CHOICE (section, member, default, words, help)             words divided by '|', in the order of the enum
- *     LIST   (section, member, default, help)                    of texts; default is its first items divided by '|'
- *     REFUSED(section, key, default as JSON, help)               known by name; anything but the default is refused
+ *     OPTION (section, member, min, below, help)                 like REAL, but null is the default and means 0: off
+ *     LIST   (section, member, default, help)                    of texts; default is its first items divided by '|', NULL: null
+ *     NAMES  (section, member, default, help)                    like LIST, or one text, which is a pattern
+ *     INTS   (section, member, help)                             of whole numbers >= 0, or one; the default is null
+ *     MAP    (section, member, help)                             of names to numbers over 0; the default is null
  *
  * `member` is the member of ag_train_config, and its text is the key. Private to train_config*.c. */
 #ifndef AG_TRAIN_CONFIG_KEYS_H
@@ -15,7 +18,7 @@
 
 #include "train/train_config.h"
 
-#define AG_TRAIN_KEYS(TEXT, FLAG, INT, COUNT, REAL, CHOICE, LIST, REFUSED)                                                    \
+#define AG_TRAIN_KEYS(TEXT, FLAG, INT, COUNT, REAL, OPTION, CHOICE, LIST, NAMES, INTS, MAP)                                         \
     TEXT(TOP, model_id, NULL, false,                                                                                          \
          "Model: a Hugging Face folder, a .gguf file, or a hub id. Required. Of a .gguf the weights stay in the file's own"   \
          " quantization.")                                                                                                    \
@@ -57,7 +60,7 @@
     REAL(TRAINING, adam_epsilon, 1e-8, 0, 1.0, "AdamW's epsilon.")                                                            \
     REAL(TRAINING, max_grad_norm, 1.0, 0, 1e30, "Gradients are scaled down to this norm; 0 switches clipping off.")           \
     CHOICE(TRAINING, optim, AG_OPTIM_ADAMW_TORCH, "adamw_torch|adamw_8bit",                                                   \
-         "Optimizer. `adamw_8bit` is refused in this version.")                                                               \
+         "Optimizer. `adamw_8bit` holds the moments of tensors with 4096 numbers or more in 8 bits, as bitsandbytes does.")     \
     FLAG(TRAINING, bf16, true,                                                                                                \
          "Without `load_in_4bit`: matrix products take operands rounded to bf16 (`false`: f32). With it "                     \
          "`bnb_4bit_compute_dtype` decides.")                                                                                 \
@@ -66,8 +69,11 @@
     FLAG(TRAINING, completion_only_loss, false, "Loss on the text behind each row's `completion_start_char` only.")           \
     FLAG(TRAINING, assistant_only_loss, false,                                                                                \
          "Loss on the assistant's turns of `messages` rows only, their ends included.")                                       \
-    REFUSED(TRAINING, neftune_noise_alpha, "null", "Noise on the embeddings. Refused in this version.")                       \
-    REFUSED(TRAINING, loraplus_lr_ratio, "null", "Another learning rate for B. Refused in this version.")                     \
+    OPTION(TRAINING, neftune_noise_alpha, 0, 1e6,                                                                             \
+           "NEFTune: noise on the embeddings while training, uniform in ±alpha / sqrt(tokens × width); 5 is usual.")           \
+    OPTION(TRAINING, loraplus_lr_ratio, 1e-6, 1e6,                                                                            \
+           "LoRA+: B, magnitudes, biases and norms learn so many times as fast as A; a pair beside the embedding learns at"    \
+           " 1e-6. Groups as PEFT's `create_loraplus_optimizer` makes them.")                                                  \
     TEXT(TRAINING, eval_dataset_path, NULL, true,                                                                             \
          "JSONL file whose loss is measured while training; path as `dataset_path`.")                                         \
     INT(TRAINING, eval_steps, 0, 0, 1000000000, "Steps between two evaluations; 0: at the end only, if there is a file.")     \
@@ -79,15 +85,23 @@
     INT(LORA, lora_alpha, 32, 1, 1000000, "Adapters are scaled by alpha / r, with `use_rslora` by alpha / sqrt(r).")          \
     REAL(LORA, lora_dropout, 0.05, 0, 1.0, "Share of adapter inputs set to 0 while training.")                                \
     FLAG(LORA, use_rslora, false, "Rank-stabilized scale.")                                                                   \
-    REFUSED(LORA, use_dora, "false", "Weight-decomposed adapters. Refused in this version.")                                  \
-    LIST(LORA, target_modules, "q_proj|v_proj", "Modules that get an adapter: leaf names.")                                   \
+    FLAG(LORA, use_dora, false, "DoRA: a trained magnitude for every row, the sum of weight and adapter gives its direction.") \
+    CHOICE(LORA, bias, AG_BIAS_NONE, "none|all|lora_only",                                                                    \
+           "Which of the model's own biases are trained: none, all, those of modules with an adapter.")                        \
+    NAMES(LORA, target_modules, "q_proj|v_proj",                                                                              \
+          "Modules that get an adapter: leaf names (`agoge inspect-lora-targets` lists a model's), or ends of paths. As one"   \
+          " text: `all-linear`, or a regular expression for whole paths.")                                                                                                \
+    NAMES(LORA, exclude_modules, NULL, "Modules that get none although `target_modules` names them; names or a pattern.")      \
     CHOICE(LORA, target_modules_mode, AG_TARGETS_AUTO_COMMON, "auto_common|discover_required|explicit",                       \
          "`auto_common`: those of the list (or of the common seven, if empty) that exist. `discover_required`: the list "     \
          "must not be empty; a missing one is dropped with a warning. `explicit`: a missing one is an error.")                \
-    REFUSED(LORA, modules_to_save, "null", "Modules trained in full. Refused in this version.")                               \
-    REFUSED(LORA, layers_to_transform, "null", "Layers that get adapters. Refused in this version: all do.")                  \
-    REFUSED(LORA, rank_pattern, "null", "Ranks by module. Refused in this version.")                                          \
-    REFUSED(LORA, alpha_pattern, "null", "Alphas by module. Refused in this version.")                                        \
+    LIST(LORA, modules_to_save, NULL,                                                                                         \
+         "Modules trained in full and saved with the adapter: ends of paths, such as `lm_head`, `embed_tokens`, `norm`. A tied" \
+         " embedding or head is untied.")                                                                                      \
+    INTS(LORA, layers_to_transform, "Layers that get adapters, by index; null: all.")                                          \
+    LIST(LORA, layers_pattern, NULL, "Name of the list of layers that `layers_to_transform` counts; null: any.")               \
+    MAP(LORA, rank_pattern, "Ranks of the modules whose paths end with a key (a regular expression); the first counts.")       \
+    MAP(LORA, alpha_pattern, "Alphas of such modules.")                                                                        \
     FLAG(RUNTIME, save_safetensors, true, "Only `true`: agoge writes no pickled weights.")                                    \
     FLAG(RUNTIME, allow_unsafe_serialization, false, "Let checks on resume and export accept `.bin` weight files.")           \
     TEXT(RUNTIME, max_shard_size, "4GB", false, "Largest file of an exported model: `500MB`, `4GB`, `2GiB`, or bytes.")       \
@@ -110,9 +124,12 @@ typedef enum {
     AG_CONFIG_INT,
     AG_CONFIG_COUNT,
     AG_CONFIG_REAL,
+    AG_CONFIG_OPTION,
     AG_CONFIG_CHOICE,
     AG_CONFIG_LIST,
-    AG_CONFIG_REFUSED
+    AG_CONFIG_NAMES,
+    AG_CONFIG_INTS,
+    AG_CONFIG_MAP
 } ag_config_kind;
 
 typedef enum {
@@ -130,8 +147,8 @@ typedef struct {
     ag_config_kind kind;
     ag_config_section section;
     const char *key;
-    size_t offset; /* of the member; none for AG_CONFIG_REFUSED */
-    const char *text; /* TEXT's default, CHOICE's words, LIST's default, REFUSED's default as JSON */
+    size_t offset; /* of the member */
+    const char *text; /* TEXT's default, CHOICE's words, LIST's and NAMES' default */
     bool nullable, flag;
     int64_t whole, min_whole, max_whole; /* INT, COUNT; whole is CHOICE's default, too */
     double real, min_real, below_real;

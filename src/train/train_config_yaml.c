@@ -12,6 +12,7 @@
 
 enum {
     MAX_LIST = 4096, /* items of a list */
+    MAX_MAP = 1024,  /* keys of a mapping of numbers */
     MAX_DEPTH = 3,   /* mappings within each other: the file, telemetry, profile_window */
     MAX_ROWS = 256
 };
@@ -227,10 +228,31 @@ static ag_status read_choice(reader *r, const ag_config_row *row, const scalar *
     return status;
 }
 
-static ag_status fail_refused(reader *r, const ag_config_row *row, size_t line)
+/* One text in the place of a list: a pattern. */
+static ag_status read_pattern(reader *r, const ag_config_row *row, const scalar *s, ag_text_list *out)
 {
-    return fail_at(r, line, AG_E_UNSUPPORTED, "'%s' is not supported by this version of agoge; leave it out or set it to %s",
-                   row->key, row->text);
+    *out = (ag_text_list){0};
+    if (is_null(s)) return AG_OK;
+    const char *text;
+    const ag_config_row of_item = {.key = row->key};
+    AG_TRY(read_text(r, &of_item, s, &text));
+    *out = (ag_text_list){.item = ag_arena_array(&r->config->arena, 1, sizeof *out->item), .n = 1, .is_pattern = true};
+    out->item[0] = text;
+    return AG_OK;
+}
+
+static ag_status read_index(reader *r, const ag_config_row *row, const scalar *s, int64_t *out)
+{
+    const ag_config_row of_item = {.key = row->key, .max_whole = INT32_MAX};
+    return read_int(r, &of_item, s, out);
+}
+
+static ag_status read_one_int(reader *r, const ag_config_row *row, const scalar *s, ag_int_list *out)
+{
+    *out = (ag_int_list){0};
+    if (is_null(s)) return AG_OK;
+    *out = (ag_int_list){.item = ag_arena_array(&r->config->arena, 1, sizeof *out->item), .n = 1};
+    return read_index(r, row, s, out->item);
 }
 
 static ag_status read_scalar(reader *r, const ag_config_row *row, const scalar *s)
@@ -246,13 +268,20 @@ static ag_status read_scalar(reader *r, const ag_config_row *row, const scalar *
     case AG_CONFIG_COUNT: return read_int(r, row, s, member);
     case AG_CONFIG_REAL: return read_real(r, row, s, member);
     case AG_CONFIG_CHOICE: return read_choice(r, row, s, member);
+    case AG_CONFIG_OPTION:
+        if (!is_null(s)) return read_real(r, row, s, member);
+        *(double *)member = 0;
+        return AG_OK;
     case AG_CONFIG_LIST:
         if (!is_null(s)) return fail_type(r, row, s, "a list of strings, such as [q_proj, v_proj]");
         *(ag_text_list *)member = (ag_text_list){0};
         return AG_OK;
-    case AG_CONFIG_REFUSED:
-        if (is_null(s) || (is_bool(s) && is_one_of(s->text, false_words))) return AG_OK;
-        return fail_refused(r, row, s->line);
+    case AG_CONFIG_NAMES: return read_pattern(r, row, s, member);
+    case AG_CONFIG_INTS: return read_one_int(r, row, s, member);
+    case AG_CONFIG_MAP:
+        if (!is_null(s)) return fail_type(r, row, s, "a mapping of names to numbers, such as {q_proj: 8}");
+        *(ag_lora_override_list *)member = (ag_lora_override_list){0};
+        return AG_OK;
     }
     return AG_OK;
 }
@@ -265,33 +294,98 @@ static scalar scalar_of(const yaml_event_t *event)
                     .line = line_of(event)};
 }
 
+typedef union {
+    const char *text;
+    int64_t whole;
+} list_item;
+
+static ag_status read_item(reader *r, const ag_config_row *row, const yaml_event_t *event, size_t n, list_item *out)
+{
+    if (event->type != YAML_SCALAR_EVENT)
+        return fail_at(r, line_of(event), AG_E_CONFIG, "'%s' must be a list of %s, found something nested in it", row->key,
+                       row->kind == AG_CONFIG_INTS ? "integers" : "strings");
+    if (n == MAX_LIST) return fail_at(r, line_of(event), AG_E_CONFIG, "'%s' has more than %d items", row->key, MAX_LIST);
+    const scalar s = scalar_of(event);
+    if (row->kind == AG_CONFIG_INTS) return read_index(r, row, &s, &out->whole);
+    const ag_config_row of_item = {.key = row->key};
+    return read_text(r, &of_item, &s, &out->text);
+}
+
+static void keep_list(reader *r, const ag_config_row *row, const list_item *items, size_t n)
+{
+    void *member = (char *)r->config + row->offset;
+    if (row->kind == AG_CONFIG_INTS) {
+        ag_int_list *list = member;
+        *list = (ag_int_list){.item = ag_arena_array(&r->config->arena, n, sizeof *list->item), .n = n};
+        for (size_t i = 0; i < n; i++) list->item[i] = items[i].whole;
+    } else {
+        ag_text_list *list = member;
+        *list = (ag_text_list){.item = ag_arena_array(&r->config->arena, n, sizeof *list->item), .n = n};
+        for (size_t i = 0; i < n; i++) list->item[i] = items[i].text;
+    }
+}
+
 /* The items of a sequence whose start was read, up to its end. */
 static ag_status read_list(reader *r, const ag_config_row *row, size_t start_line)
 {
-    if (row->kind != AG_CONFIG_LIST && row->kind != AG_CONFIG_REFUSED)
+    if (row->kind != AG_CONFIG_LIST && row->kind != AG_CONFIG_NAMES && row->kind != AG_CONFIG_INTS)
         return fail_at(r, start_line, AG_E_CONFIG, "'%s' must be one value, found a list", row->key);
-    const char *items[MAX_LIST];
+    list_item items[MAX_LIST];
     for (size_t n = 0;; n++) {
         yaml_event_t event;
         AG_TRY(next_event(r, &event));
+        const bool ends = event.type == YAML_SEQUENCE_END_EVENT;
         ag_status status = AG_OK;
-        bool ends = event.type == YAML_SEQUENCE_END_EVENT;
-        if (ends && row->kind == AG_CONFIG_LIST) {
-            ag_text_list *list = (ag_text_list *)((char *)r->config + row->offset);
-            list->item = ag_arena_array(&r->config->arena, n, sizeof *list->item);
-            list->n = n;
-            if (n) memcpy(list->item, items, n * sizeof *items);
-        } else if (!ends && row->kind == AG_CONFIG_REFUSED) {
-            status = fail_refused(r, row, line_of(&event));
-        } else if (!ends && event.type != YAML_SCALAR_EVENT) {
-            status = fail_at(r, line_of(&event), AG_E_CONFIG, "'%s' must be a list of strings, found something nested in it",
-                             row->key);
-        } else if (!ends && n == MAX_LIST) {
-            status = fail_at(r, line_of(&event), AG_E_CONFIG, "'%s' has more than %d items", row->key, MAX_LIST);
-        } else if (!ends) {
-            scalar s = scalar_of(&event);
-            ag_config_row of_item = {.key = row->key};
-            status = read_text(r, &of_item, &s, &items[n]);
+        if (ends)
+            keep_list(r, row, items, n);
+        else
+            status = read_item(r, row, &event, n, &items[n < MAX_LIST ? n : 0]);
+        yaml_event_delete(&event);
+        if (status || ends) return status;
+    }
+}
+
+/* One key of a mapping of names to numbers, whose first event is given, and its value. */
+static ag_status read_number_of(reader *r, const ag_config_row *row, const yaml_event_t *key_event, ag_lora_override *out)
+{
+    if (key_event->type != YAML_SCALAR_EVENT)
+        return fail_at(r, line_of(key_event), AG_E_CONFIG, "a key of '%s' must be a word, found a list or a mapping", row->key);
+    const ag_config_row of_key = {.key = row->key}, of_value = {.key = row->key, .below_real = 1e9};
+    const scalar key = scalar_of(key_event);
+    AG_TRY(read_text(r, &of_key, &key, &out->name));
+    yaml_event_t event;
+    AG_TRY(next_event(r, &event));
+    ag_status status;
+    if (event.type == YAML_SCALAR_EVENT) {
+        const scalar value = scalar_of(&event);
+        status = read_real(r, &of_value, &value, &out->value);
+    } else {
+        status = fail_at(r, line_of(&event), AG_E_CONFIG, "'%s' must map names to numbers, found something nested in it", row->key);
+    }
+    yaml_event_delete(&event);
+    return status;
+}
+
+/* The pairs of a mapping whose start was read, up to its end; in the file's order, which decides. */
+static ag_status read_map(reader *r, const ag_config_row *row)
+{
+    ag_lora_override_list *map = (ag_lora_override_list *)((char *)r->config + row->offset);
+    ag_lora_override pairs[MAX_MAP];
+    for (size_t n = 0;; n++) {
+        yaml_event_t event;
+        AG_TRY(next_event(r, &event));
+        const bool ends = event.type == YAML_MAPPING_END_EVENT;
+        ag_status status = AG_OK;
+        if (ends) {
+            *map = (ag_lora_override_list){.item = ag_arena_array(&r->config->arena, n, sizeof *map->item), .n = n};
+            if (n) memcpy(map->item, pairs, n * sizeof *pairs);
+        } else if (n == MAX_MAP) {
+            status = fail_at(r, line_of(&event), AG_E_CONFIG, "'%s' has more than %d keys", row->key, MAX_MAP);
+        } else {
+            status = read_number_of(r, row, &event, &pairs[n]);
+            for (size_t i = 0; i < n && !status; i++)
+                if (strcmp(pairs[i].name, pairs[n].name) == 0)
+                    status = fail_at(r, line_of(&event), AG_E_CONFIG, "'%s' has the key '%.80s' twice", row->key, pairs[n].name);
         }
         yaml_event_delete(&event);
         if (status || ends) return status;
@@ -310,13 +404,8 @@ static ag_status read_value(reader *r, const ag_config_row *row, yaml_event_t *e
         status = read_scalar(r, row, &s);
     } else if (event->type == YAML_SEQUENCE_START_EVENT) {
         status = read_list(r, row, line);
-    } else if (row->kind == AG_CONFIG_REFUSED && event->type == YAML_MAPPING_START_EVENT) {
-        yaml_event_t next;
-        status = next_event(r, &next);
-        if (!status) {
-            if (next.type != YAML_MAPPING_END_EVENT) status = fail_refused(r, row, line);
-            yaml_event_delete(&next);
-        }
+    } else if (row->kind == AG_CONFIG_MAP && event->type == YAML_MAPPING_START_EVENT) {
+        status = read_map(r, row);
     } else {
         status = fail_at(r, line, AG_E_CONFIG, "'%s' must be one value, found a mapping", row->key);
     }

@@ -10,12 +10,11 @@ static const char SCHEDULER_NAME[] = "scheduler.pt", RNG_NAME[] = "rng_state.pth
 
 /* ---- scheduler.pt ------------------------------------------------------------------------------------------------------------- */
 
-/* One value for each of the optimizer's two groups. */
-static ag_torch_value *twice(ag_arena *a, double value)
+/* One value for each of the optimizer's groups: `all`, or `one` twice. */
+static ag_torch_value *rates(ag_arena *a, double one, const double *all, int n_groups)
 {
     ag_torch_value *list = ag_torch_list(a);
-    ag_torch_push(a, list, ag_torch_float(a, value));
-    ag_torch_push(a, list, ag_torch_float(a, value));
+    for (int g = 0; g < (n_groups ? n_groups : 2); g++) ag_torch_push(a, list, ag_torch_float(a, n_groups ? all[g] : one));
     return list;
 }
 
@@ -23,14 +22,14 @@ ag_status ag_scheduler_save(const ag_scheduler_state *s, const char *dir, ag_err
 {
     ag_arena a = {0};
     ag_torch_value *root = ag_torch_dict(&a), *lambdas = ag_torch_list(&a);
-    ag_torch_push(&a, lambdas, ag_torch_none(&a)); /* as torch writes a schedule that is a plain function: it keeps its own */
-    ag_torch_push(&a, lambdas, ag_torch_none(&a));
-    ag_torch_put(&a, root, "base_lrs", twice(&a, s->base_lr));
+    /* none, as torch writes a schedule that is a plain function: it keeps its own */
+    for (int g = 0; g < (s->n_groups ? s->n_groups : 2); g++) ag_torch_push(&a, lambdas, ag_torch_none(&a));
+    ag_torch_put(&a, root, "base_lrs", rates(&a, s->base_lr, s->base_lrs, s->n_groups));
     ag_torch_put(&a, root, "last_epoch", ag_torch_int(&a, s->step));
     ag_torch_put(&a, root, "_step_count", ag_torch_int(&a, s->step + 1));
     ag_torch_put(&a, root, "_is_initial", ag_torch_bool(&a, false));
     ag_torch_put(&a, root, "_get_lr_called_within_step", ag_torch_bool(&a, false));
-    ag_torch_put(&a, root, "_last_lr", twice(&a, s->last_lr));
+    ag_torch_put(&a, root, "_last_lr", rates(&a, s->last_lr, s->last_lrs, s->n_groups));
     ag_torch_put(&a, root, "lr_lambdas", lambdas);
     ag_status status = ag_torch_save(ag_path_join(&a, dir, SCHEDULER_NAME), root, err);
     ag_arena_free(&a);
@@ -45,16 +44,22 @@ static ag_status read_count(const ag_torch_value *root, const char *key, int64_t
                    ag_torch_describe(a, v));
 }
 
-static ag_status read_rate(double *out, uint32_t *n_groups, const ag_torch_value *root, const char *key, ag_arena *a, ag_err *err)
+/* all: room for n_wanted rates, where that is not 0. */
+static ag_status read_rate(double *out, double *all, int n_wanted, uint32_t *n_groups, const ag_torch_value *root, const char *key, ag_arena *a,
+                           ag_err *err)
 {
     const ag_torch_value *list = ag_torch_get(root, key);
     if (!ag_torch_is(list, AG_TORCH_LIST) || list->n == 0)
         return ag_fail(err, AG_E_FORMAT, "'%s' must be a list with a rate for each group, found %s", key, ag_torch_describe(a, list));
+    if (n_wanted && list->n != (uint32_t)n_wanted)
+        return ag_fail(err, AG_E_SHAPE, "'%s' has %u groups, this run has %d; it belongs to another optimizer", key, list->n, n_wanted);
     for (uint32_t i = 0; i < list->n; i++) {
         const ag_torch_value *v = list->items[i];
         double rate = ag_torch_is(v, AG_TORCH_FLOAT) ? v->real : ag_torch_is(v, AG_TORCH_INT) ? (double)v->integer : -1;
         if (!(rate >= 0) || !isfinite(rate))
             return ag_fail(err, AG_E_FORMAT, "'%s' must hold learning rates, found %s", key, ag_torch_describe(a, v));
+        if (n_wanted) all[i] = rate;
+        if (n_wanted && i > 0) continue;
         if (i > 0 && rate != *out)
             return ag_fail(err, AG_E_UNSUPPORTED, "'%s' differs between the groups; one learning rate for all is supported", key);
         *out = rate;
@@ -68,8 +73,8 @@ static ag_status read_scheduler(ag_scheduler_state *s, const ag_torch_value *roo
     uint32_t n_base, n_last;
     AG_TRY(read_count(root, "last_epoch", step, a, err));
     AG_TRY(read_count(root, "_step_count", step + 1, a, err));
-    AG_TRY(read_rate(&s->base_lr, &n_base, root, "base_lrs", a, err));
-    AG_TRY(read_rate(&s->last_lr, &n_last, root, "_last_lr", a, err));
+    AG_TRY(read_rate(&s->base_lr, s->base_lrs, s->n_groups, &n_base, root, "base_lrs", a, err));
+    AG_TRY(read_rate(&s->last_lr, s->last_lrs, s->n_groups, &n_last, root, "_last_lr", a, err));
     if (n_base != n_last) return ag_fail(err, AG_E_FORMAT, "'base_lrs' has %u groups, '_last_lr' has %u", n_base, n_last);
     s->step = step;
     return AG_OK;

@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,14 +42,24 @@ AG_MUST_USE ag_status ag_trainer_state_save(const ag_trainer_state *state, const
 AG_MUST_USE ag_status ag_trainer_state_load(ag_trainer_state *state, const char *dir, ag_arena *arena, ag_err *err);
 
 /* ---- optimizer.pt ------------------------------------------------------------------------------------------------- */
-enum { AG_OPTIMIZER_MAX_RANK = 4 };
-/* A trained tensor and its moments. The caller owns exp_avg and exp_avg_sq, contiguous, of the shape's size. */
+enum { AG_OPTIMIZER_MAX_RANK = 4, AG_OPTIMIZER_MAX_GROUPS = 4 };
+/* A trained tensor and its moments. The caller owns them, contiguous, of the shape's size: either exp_avg and exp_avg_sq, or (8 bits)
+ * codes with a scale for every 256 of them (adamw8.h). */
 typedef struct {
     const char *name; /* stands in sentences */
     int rank;
     int64_t dim[AG_OPTIMIZER_MAX_RANK];
+    int group;
     float *exp_avg, *exp_avg_sq;
+    uint8_t *codes, *codes_sq;
+    float *absmax, *absmax_sq;
 } ag_optimizer_param;
+
+typedef struct {
+    double lr;         /* of the next step */
+    double initial_lr; /* the peak */
+    double weight_decay;
+} ag_optimizer_group;
 
 typedef struct {
     ag_optimizer_param *params; /* in module order: layer by layer q k v o gate up down; A, B, magnitude. The index is the key */
@@ -56,23 +67,30 @@ typedef struct {
     int64_t n_updates; /* AdamW's t, at most the checkpoint's step; 0: never updated, no state is written */
     double lr;         /* of the next step */
     double initial_lr, beta1, beta2, eps, weight_decay;
+    ag_optimizer_group groups[AG_OPTIMIZER_MAX_GROUPS]; /* params are in the order of their groups … */
+    int n_groups;      /* … 0: two groups of lr and initial_lr, the second without decay */
+    bool is_bnb;       /* the state_dict of bitsandbytes' AdamW8bit, not of torch's AdamW */
 } ag_optimizer_state;
 
-/* AdamW's state_dict: group 0 has all params, group 1 (without decay) none. Moments are streamed from where they lie. */
+/* AdamW's state_dict. Moments are streamed from where they lie. */
 AG_MUST_USE ag_status ag_optimizer_save(const ag_optimizer_state *state, const char *dir, ag_err *err);
 /* Fills moments and numbers of a state whose params are set. The file must have the same number of params, in this order, of these
- * shapes; finite f32, f16 or bf16 moments, exp_avg_sq not negative; one step count for all, from 1 to max_updates. A file of a run that never
+ * shapes, in groups of these sizes; finite f32, f16 or bf16 moments, exp_avg_sq not negative; codes where codes are expected, with
+ * bitsandbytes' own maps; one step count for all, from 1 to max_updates. A file of a run that never
  * updated gives zeros and n_updates 0. On failure the moments may be half written and must not be used. */
 AG_MUST_USE ag_status ag_optimizer_load(ag_optimizer_state *state, const char *dir, int64_t max_updates, ag_err *err);
 
 /* ---- scheduler.pt ------------------------------------------------------------------------------------------------- */
 typedef struct {
     int64_t step;            /* last_epoch; _step_count is one more */
-    double base_lr, last_lr; /* the peak; what the next step uses */
+    double base_lr, last_lr; /* the peak; what the next step uses: of the first group */
+    double base_lrs[AG_OPTIMIZER_MAX_GROUPS], last_lrs[AG_OPTIMIZER_MAX_GROUPS]; /* of every group … */
+    int n_groups;            /* … 0: two groups with one rate */
 } ag_scheduler_state;
 
 AG_MUST_USE ag_status ag_scheduler_save(const ag_scheduler_state *state, const char *dir, ag_err *err);
-/* The file must stand at `step`, and have the same lr for every group, finite and not negative. */
+/* The file must stand at `step`, and have rates that are finite and not negative; where s->n_groups is 0 the same for every group, else for
+ * so many groups. */
 AG_MUST_USE ag_status ag_scheduler_load(ag_scheduler_state *state, const char *dir, int64_t step, ag_err *err);
 
 /* ---- rng_state.pth ------------------------------------------------------------------------------------------------ */

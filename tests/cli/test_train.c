@@ -159,6 +159,10 @@ static void a_stopped_run_goes_on_to_the_same_bits(void **state)
     check_resume("packed", 1, "gradient_accumulation_steps: 2\nsave_steps: 1\nnum_train_epochs: 8\npacking: true\nload_in_4bit: false\nbf16: false\n");
     check_resume("batch", 2, "batch_size: 3\ngradient_accumulation_steps: 2\nsave_steps: 2\nnum_train_epochs: 8\nwarmup_steps: 2\n"
                              "bnb_4bit_compute_dtype: float32\ngradient_checkpointing: false\n");
+    check_resume("dora", 1, "use_dora: true\nlora_dropout: 0.1\nneftune_noise_alpha: 5\ngradient_accumulation_steps: 3\nsave_steps: 1\n"
+                            "num_train_epochs: 6\nrank_pattern: {q_proj: 3}\n");
+    check_resume("saved", 1, "modules_to_save: [lm_head, embed_tokens, norm]\noptim: adamw_8bit\nloraplus_lr_ratio: 8\nbias: all\n"
+                             "weight_decay: 0.1\ngradient_accumulation_steps: 3\nsave_steps: 1\nnum_train_epochs: 6\n");
 }
 
 static void fifty_kills_lose_no_checkpoint(void **state)
@@ -216,9 +220,9 @@ static void what_a_user_gets_wrong_is_said_in_one_sentence(void **state)
     write_config("wrong", "lerning_rate: 0.1\n");
     expect("wrong", NULL, 1);
     expect_words("wrong", "learning_rate");
-    write_config("wrong", "use_dora: true\n");
+    write_config("wrong", "trust_remote_code: true\n");
     expect("wrong", NULL, 1);
-    expect_words("wrong", "use_dora");
+    expect_words("wrong", "trust_remote_code");
 
     snprintf(path, sizeof path, "%s/bad.jsonl", dir);
     const char bad[] = "{\"text\": \"fine\"}\n\n{\"text\": 7}\n";

@@ -45,7 +45,7 @@ static ag_status rewrite(const char *from, const char *to, int64_t step, ag_aren
 {
     ag_trainer_state state;
     ag_optimizer_state optimizer = {0};
-    ag_scheduler_state scheduler;
+    ag_scheduler_state scheduler = {0};
     ag_trainer_rng rng;
     AG_TRY(ag_trainer_state_load(&state, from, arena, err));
     AG_TRY(make_params(&optimizer, from, arena, err));

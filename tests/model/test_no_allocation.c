@@ -53,7 +53,7 @@ static void a_step_allocates_nothing(void **state)
     static const int32_t ids[T] = {3, 14, 15, 9, 26, 5, 35, 8, 9, 7, 50, 1}, positions[T] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},
                          targets[T] = {14, 15, 9, 26, 5, 35, 8, 9, 7, 50, 1, -1};
     static const ag_attention_span span = {0, T, 0, T};
-    const ag_decoder_batch batch = {T, ids, positions, targets, &span, 1};
+    const ag_decoder_batch batch = {.T = T, .ids = ids, .positions = positions, .targets = targets, .spans = &span, .n_spans = 1};
     if (!is_counting) skip();
     for (int compute = AG_COMPUTE_F32; compute <= AG_COMPUTE_BF16; compute++)
         for (int recompute = 0; recompute < 2; recompute++) {

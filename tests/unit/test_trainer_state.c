@@ -319,7 +319,7 @@ static void schedules_are_read_and_written(void **state)
 {
     (void)state;
     ag_err err;
-    ag_scheduler_state s;
+    ag_scheduler_state s = {0};
     must(ag_scheduler_load(&s, ARCHIVES, 3, &err));
     assert_true(s.step == 3 && s.base_lr == 1e-3 && s.last_lr == 1e-3 * (1 - 3 / 10.0));
     must_fail(AG_E_FORMAT, "scheduler.pt: 'last_epoch' must be 4 at this checkpoint's step, found the integer 3",
