@@ -20,7 +20,7 @@ struct ag_chooser {
 };
 
 /* A logit so far below the largest has a probability under e^-60: all of a vocabulary's together vanish in the rounding of the sum,
- * so leaving them out of the sort changes nothing. */
+ * so leaving them out changes nothing. */
 static const float NEGLIGIBLE = 60;
 
 ag_sampling ag_sampling_greedy(void) { return (ag_sampling){.top_p = 1, .repeat_penalty = 1}; }
@@ -76,28 +76,66 @@ static int32_t largest(const float *logits, int64_t V)
     return (int32_t)best;
 }
 
-static int by_logit(const void *a, const void *b)
+/* Candidates in the order of their logits, the largest first, the lowest id of equals: a heap, of which as many are taken out as are
+ * looked at. Few are, and sorting a whole vocabulary costs more than computing a token of a small model. */
+typedef struct {
+    candidate *heap; /* [n]; those taken out lie at its end, backward */
+    int64_t n, n_taken;
+} order;
+
+static bool comes_first(const candidate *x, const candidate *y) { return x->logit != y->logit ? x->logit > y->logit : x->id < y->id; }
+
+static void sink(candidate *heap, int64_t n, int64_t i)
 {
-    const candidate *x = a, *y = b;
-    if (x->logit != y->logit) return x->logit > y->logit ? -1 : 1;
-    return x->id < y->id ? -1 : 1;
+    const candidate c = heap[i];
+    for (int64_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && comes_first(&heap[child + 1], &heap[child])) child++;
+        if (!comes_first(&heap[child], &c)) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = c;
 }
 
-/* How many of the sorted candidates stay; probabilities are over those that the step before left. */
-static int64_t cut(const candidate *c, int64_t n, const ag_sampling *s)
+static candidate nth(order *o, int64_t i)
 {
-    if (s->top_k > 0 && s->top_k < n) n = s->top_k;
+    while (o->n_taken <= i) {
+        const int64_t last = o->n - 1 - o->n_taken++;
+        const candidate first = o->heap[0];
+        o->heap[0] = o->heap[last];
+        o->heap[last] = first;
+        if (last > 0) sink(o->heap, last, 0);
+    }
+    return o->heap[o->n - 1 - i];
+}
+
+/* Relative to the largest. */
+static double weight(order *o, int64_t i) { return exp((double)nth(o, i).logit - (double)nth(o, 0).logit); }
+
+/* How many of the candidates stay, and the sum of their weights; probabilities are over those that the step before left. */
+static int64_t cut(order *o, const ag_sampling *s, double *sum)
+{
+    int64_t n = o->n;
+    *sum = 0;
+    if (s->top_k > 0 && s->top_k < n) {
+        n = s->top_k;
+        for (int64_t i = 0; i < n; i++) *sum += weight(o, i);
+    } else {
+        const float largest_logit = nth(o, 0).logit;
+        for (int64_t i = 0; i < n; i++) *sum += exp((double)o->heap[i].logit - (double)largest_logit);
+    }
     if (s->top_p < 1) {
-        double sum = 0, part = 0;
-        for (int64_t i = 0; i < n; i++) sum += exp((double)c[i].logit - (double)c[0].logit);
+        double part = 0;
         int64_t i = 0;
-        while (i < n && part < (double)s->top_p * sum) part += exp((double)c[i++].logit - (double)c[0].logit);
+        while (i < n && part < (double)s->top_p * *sum) part += weight(o, i++);
         n = i > 0 ? i : 1;
+        *sum = i > 0 ? part : 1;
     }
     if (s->min_p > 0) {
         int64_t i = 1;
-        while (i < n && exp((double)c[i].logit - (double)c[0].logit) >= (double)s->min_p) i++;
+        double part = 1;
+        for (double w; i < n && (w = weight(o, i)) >= (double)s->min_p; i++) part += w;
         n = i;
+        *sum = part;
     }
     return n;
 }
@@ -108,22 +146,21 @@ int32_t ag_sample(ag_chooser *chooser, const ag_sampling *s, float *logits, cons
     penalize(chooser, s->repeat_penalty, logits, seen, n_seen);
     if (s->temperature == 0) return largest(logits, V);
 
-    candidate *c = chooser->candidates;
+    order o = {.heap = chooser->candidates};
     const float inverse = 1 / s->temperature;
     const float floor = (logits[largest(logits, V)]) * inverse - NEGLIGIBLE;
-    int64_t n = 0;
     for (int64_t v = 0; v < V; v++)
-        if (logits[v] * inverse >= floor) c[n++] = (candidate){logits[v] * inverse, (int32_t)v};
-    qsort(c, (size_t)n, sizeof *c, by_logit);
-    n = cut(c, n, s);
+        if (logits[v] * inverse >= floor) o.heap[o.n++] = (candidate){logits[v] * inverse, (int32_t)v};
+    if (o.n == 0) return largest(logits, V); /* no number is left to compare with */
+    for (int64_t i = o.n / 2 - 1; i >= 0; i--) sink(o.heap, o.n, i);
 
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += exp((double)c[i].logit - (double)c[0].logit);
+    double sum;
+    const int64_t n = cut(&o, s, &sum);
     const ag_philox4 random = ag_philox(s->seed, index, 0);
     double left = ((double)random.word[0] + (double)random.word[1] * 0x1p-32) * 0x1p-32 * sum;
     for (int64_t i = 0; i < n; i++) {
-        left -= exp((double)c[i].logit - (double)c[0].logit);
-        if (left < 0) return c[i].id;
+        left -= weight(&o, i);
+        if (left < 0) return nth(&o, i).id;
     }
-    return c[n - 1].id;
+    return nth(&o, n - 1).id;
 }
