@@ -109,6 +109,8 @@ static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 
 static inline float mul_add_unfused(float a, float b, float c) { return a * b + c; }
 
+static inline int bits_set(uint32_t x) { return __builtin_popcount(x); }
+
 /* ---- memory --------------------------------------------------------------------------------------------------------------- */
 struct alignas(16) uint4 {
     uint32_t x, y, z, w;
@@ -134,6 +136,7 @@ template <int n> inline void copy_wait() { emu_copy_wait(n); }
 
 float atomic_add(float *p, float x);
 int atomic_add(int *p, int x);
+uint64_t atomic_add(uint64_t *p, uint64_t x);
 int atomic_max(int *p, int x);
 
 /* ---- a warp --------------------------------------------------------------------------------------------------------------- */

@@ -31,6 +31,7 @@ template <class T, class F> static T atomic(T *p, F f)
 }
 float atomic_add(float *p, float x) { return atomic(p, [=](float v) { return v + x; }); }
 int atomic_add(int *p, int x) { return atomic(p, [=](int v) { return v + x; }); }
+uint64_t atomic_add(uint64_t *p, uint64_t x) { return atomic(p, [=](uint64_t v) { return v + x; }); }
 int atomic_max(int *p, int x) { return atomic(p, [=](int v) { return v > x ? v : x; }); }
 
 /* ---- cp.async ------------------------------------------------------------------------------------------------------------- */

@@ -292,6 +292,31 @@ typedef struct {
     bkl_nf4_weight w;
 } bkl_nf4_dequantize_args;
 
+/* One new token for each of B sequences, whose cached keys and values (its own included) are [S,G,D] each, sequence_pitch apart. */
+typedef struct {
+    bkl_bf16 *o;              /* out [B,H,D] */
+    const bkl_bf16 *q;        /* in [B,H,D] */
+    const bkl_bf16 *k, *v;    /* in: sequence b, key j, head g at b·sequence_pitch + j·kv_pitch + g·D */
+    const int32_t *lengths;   /* in [B] keys of each sequence, at most S; 0 gives 0 */
+    int64_t B, S, H, G, D;    /* D a multiple of 8, 128 at most */
+    int64_t kv_pitch, sequence_pitch;
+    int64_t window;           /* 0: all */
+    float scale;
+} bkl_attention_decode_args;
+
+/* Chooses a token for each row: penalty, temperature, top-k, top-p, min-p, one draw. */
+typedef struct {
+    int32_t *out;             /* out [n_rows] */
+    const float *logits;      /* in [n_rows,V], finite */
+    const double *uniform;    /* in [n_rows] the draws, 0 <= u < 1; unused at temperature 0 */
+    const int32_t *seen;      /* in [n_rows,n_seen] ids so far, -1 for none */
+    int64_t n_rows, V, n_seen;
+    float temperature;        /* 0: the largest logit, the lowest id of equals */
+    int64_t top_k;            /* 0: all */
+    float top_p, min_p;       /* 1: all; 0: all */
+    float repeat_penalty;     /* 1: none */
+} bkl_sample_args;
+
 /* ---- the list: every op once -------------------------------------------------------------------------------------------- */
 #define BKL_OPS(X)  \
     X(rmsnorm_fwd)  \
@@ -312,7 +337,9 @@ typedef struct {
     X(adamw8)       \
     X(grad_norm)    \
     X(nf4_quantize) \
-    X(nf4_dequantize)
+    X(nf4_dequantize) \
+    X(attention_decode) \
+    X(sample)
 
 /* ---- the table ---------------------------------------------------------------------------------------------------------- */
 typedef struct {

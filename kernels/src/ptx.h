@@ -39,6 +39,8 @@ BKL_FN uint32_t bf16_pair(float low, float high)
 /* a·b + c rounded twice, as a CPU without fused instructions has it */
 BKL_FN float mul_add_unfused(float a, float b, float c) { return __fadd_rn(__fmul_rn(a, b), c); }
 
+BKL_FN int bits_set(uint32_t x) { return __popc(x); }
+
 /* ---- memory ------------------------------------------------------------------------------------------------------------- */
 BKL_FN uint4 load16(const void *from) { return *(const uint4 *)from; }
 BKL_FN void store16(void *to, uint4 value) { *(uint4 *)to = value; }
@@ -58,6 +60,7 @@ template <int n> BKL_FN void copy_wait() { asm volatile("cp.async.wait_group %0;
 
 BKL_FN float atomic_add(float *p, float x) { return atomicAdd(p, x); }
 BKL_FN int atomic_add(int *p, int x) { return atomicAdd(p, x); }
+BKL_FN uint64_t atomic_add(uint64_t *p, uint64_t x) { return atomicAdd((unsigned long long *)p, (unsigned long long)x); }
 BKL_FN int atomic_max(int *p, int x) { return atomicMax(p, x); }
 
 /* ---- a warp ------------------------------------------------------------------------------------------------------------- */
