@@ -156,14 +156,17 @@ static void measure(kernel_case *c, int repeats, double *median, double *least)
         run(bkl->alloc(context, &memory[i], c->buffer[i].bytes), "alloc");
         run(bkl->fill(stream, memory[i], 0, c->buffer[i].bytes), "fill");
         memcpy((char *)&c->args + c->buffer[i].at, &memory[i], sizeof memory[i]);
+        for (size_t j = 0; i == c->filled_with_T && j < c->buffer[i].bytes; j += sizeof c->T) run(bkl->copy_in(stream, (char *)memory[i] + j, &c->T, sizeof c->T), "copy_in");
     }
     const size_t bytes = workspace_of(c);
     if (bytes) run(bkl->alloc(context, &workspace, bytes), "alloc");
     bkl_event *begin, *end;
     run(bkl->event_create(context, &begin), "event_create");
     run(bkl->event_create(context, &end), "event_create");
-    run(call(c, workspace, bytes), kernel_op_name(c->op));
+    const bkl_status status = call(c, workspace, bytes);
+    if (status != BKL_E_UNSUPPORTED) run(status, kernel_op_name(c->op));
     run(bkl->synchronize(stream), kernel_op_name(c->op));
+    if (status == BKL_E_UNSUPPORTED) repeats = 0; /* the device has no such instructions */
     for (int i = 0; i < repeats; i++) {
         run(bkl->event_record(stream, begin), "event_record");
         run(call(c, workspace, bytes), kernel_op_name(c->op));
@@ -171,7 +174,8 @@ static void measure(kernel_case *c, int repeats, double *median, double *least)
         run(bkl->event_ms(begin, end, &ms[i]), kernel_op_name(c->op));
     }
     qsort(ms, (size_t)repeats, sizeof *ms, compare);
-    *median = repeats % 2 ? ms[repeats / 2] : (ms[repeats / 2 - 1] + ms[repeats / 2]) / 2, *least = ms[0];
+    *median = *least = NAN;
+    if (repeats) *median = repeats % 2 ? ms[repeats / 2] : (ms[repeats / 2 - 1] + ms[repeats / 2]) / 2, *least = ms[0];
     bkl->event_free(&begin), bkl->event_free(&end);
     if (workspace) run(bkl->free(context, &workspace), "free");
     for (int i = 0; i < c->n_buffers; i++) run(bkl->free(context, &memory[i]), "free");
@@ -187,6 +191,10 @@ static void report_case(FILE *f, const options *o, kernel_case *c, double *step_
         median = least = fmax(math_ms / EXPECTED_TENSOR, memory_ms / EXPECTED_MEMORY) + LAUNCH_MS;
     else
         measure(c, o->repeats, &median, &least);
+    if (isnan(median)) {
+        fprintf(f, "%s\n        {\"op\": \"%s\", \"shape\": \"%s\", \"skipped\": \"not supported on this device\"}", first ? "" : ",", kernel_op_name(c->op), c->shape);
+        return;
+    }
     *step_ms += c->per_step * median, *roofline_step_ms += c->per_step * roofline;
     fprintf(f, "%s\n        {\"op\": \"%s\", \"shape\": \"%s\", \"calls_per_step\": %d, \"gflop\": %.4f, \"mbytes\": %.4f, \"%s\": %.6f, \"%s\": %.6f, ", first ? "" : ",", kernel_op_name(c->op), c->shape,
             c->per_step, c->flops * 1e-9, c->bytes * 1e-6, o->predict ? "predicted_ms" : "median_ms", median, o->predict ? "predicted_step_ms" : "least_ms",

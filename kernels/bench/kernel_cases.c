@@ -25,7 +25,7 @@ static kernel_case *begin(kernel_case *cases, int *n, kernel_op op, int64_t per_
     assert(*n < MAX_CASES);
     kernel_case *c = &cases[(*n)++];
     memset(c, 0, sizeof *c);
-    c->op = op, c->per_step = (int)per_step;
+    c->op = op, c->per_step = (int)per_step, c->filled_with_T = -1;
     return c;
 }
 
@@ -246,6 +246,50 @@ static void nf4(maker *k)
     snprintf(c->shape, sizeof c->shape, "gate: N %lld, K %lld", (long long)N, (long long)K);
 }
 
+/* One token for each of eight sequences with T keys; not part of a training step. */
+static void decoding(maker *k)
+{
+    const int64_t B = 8, H = k->m->H, G = k->m->G, D = k->m->D, V = k->m->V;
+    kernel_case *c = begin(k->cases, &k->n, OP_attention_decode, 0);
+    bkl_attention_decode_args *a = &c->args.attention_decode;
+    a->B = B, a->S = k->T, a->H = H, a->G = G, a->D = D, a->kv_pitch = G * D, a->sequence_pitch = k->T * G * D, a->scale = 0.1f;
+    need(c, &a->o, (double)(B * H * D * BF16), 1), need(c, &a->q, (double)(B * H * D * BF16), 1), need(c, &a->k, (double)(B * k->T * G * D * BF16), 1);
+    need(c, &a->v, (double)(B * k->T * G * D * BF16), 1), need(c, &a->lengths, (double)(B * F32), 1);
+    c->filled_with_T = c->n_buffers - 1, c->T = (int32_t)k->T;
+    snprintf(c->shape, sizeof c->shape, "B %lld, S %lld, H %lld, G %lld, D %lld", (long long)B, (long long)k->T, (long long)H, (long long)G, (long long)D);
+    c = begin(k->cases, &k->n, OP_sample, 0);
+    bkl_sample_args *s = &c->args.sample;
+    s->n_rows = B, s->V = V, s->temperature = 0.7f, s->top_k = 50, s->top_p = 0.9f, s->repeat_penalty = 1;
+    need(c, &s->out, (double)(B * F32), 1), need(c, &s->logits, (double)(B * V * F32), 1), need(c, &s->uniform, (double)(B * 8), 1);
+    snprintf(c->shape, sizeof c->shape, "%lld rows of %lld, top-k 50, top-p 0.9", (long long)B, (long long)V);
+}
+
+static void research(maker *k)
+{
+    const int64_t M = k->T, N = k->m->F, K = k->m->C;
+    for (int fp4 = 0; fp4 < 2; fp4++) {
+        kernel_case *c = begin(k->cases, &k->n, OP_low_bit_gemm, 0);
+        bkl_low_bit_gemm_args *a = &c->args.low_bit_gemm;
+        a->M = M, a->N = N, a->K = K, a->scale = 1, a->is_fp4 = fp4;
+        need(c, &a->y, (double)(M * N * BF16), 1), need(c, &a->a, (double)(M * K) / (1 + fp4), 1), need(c, &a->b, (double)(N * K) / (1 + fp4), 1);
+        if (fp4)
+            need(c, &a->a_block_scale, (double)(M * K / 16), 1), need(c, &a->b_block_scale, (double)(N * K / 16), 1);
+        else
+            need(c, &a->a_row_scale, (double)(M * F32), 1), need(c, &a->b_row_scale, (double)(N * F32), 1);
+        c->flops = 2.0 * (double)M * (double)N * (double)K, c->tensor = true;
+        snprintf(c->shape, sizeof c->shape, "%s, gate: M %lld, N %lld, K %lld", fp4 ? "NVFP4" : "FP8", (long long)M, (long long)N, (long long)K);
+        c = begin(k->cases, &k->n, OP_low_bit_quantize, 0);
+        bkl_low_bit_quantize_args *q = &c->args.low_bit_quantize;
+        q->M = M, q->K = K, q->scale = 1, q->is_fp4 = fp4;
+        need(c, &q->codes, (double)(M * K) / (1 + fp4), 1), need(c, &q->x, (double)(M * K * BF16), 1);
+        if (fp4)
+            need(c, &q->block_scale, (double)(M * K / 16), 1);
+        else
+            need(c, &q->row_scale, (double)(M * F32), 1);
+        snprintf(c->shape, sizeof c->shape, "%s: M %lld, K %lld", fp4 ? "NVFP4" : "FP8", (long long)M, (long long)K);
+    }
+}
+
 int kernel_cases_make(kernel_case *cases, const kernel_model *m, int64_t T, int64_t R)
 {
     maker k = {cases, 0, m, T, R};
@@ -267,5 +311,7 @@ int kernel_cases_make(kernel_case *cases, const kernel_model *m, int64_t T, int6
     head(&k);
     optimizer(&k);
     nf4(&k);
+    decoding(&k);
+    research(&k);
     return k.n;
 }

@@ -40,6 +40,8 @@ typedef struct {
     } args;
     kernel_buffer buffer[MAX_BUFFERS];
     int n_buffers;
+    int filled_with_T;    /* the buffer whose int32 are all T and not 0: lengths; -1: none */
+    int32_t T;
 } kernel_case;
 
 const char *kernel_op_name(kernel_op op);

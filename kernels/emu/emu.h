@@ -169,4 +169,12 @@ static inline void mma_bf16(float c[4], const uint32_t a[4], uint32_t b0, uint32
     emu_mma_bf16(c, a, b0, b1, place);
 }
 
+void emu_mma_fp8(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, emu_place place);
+void emu_mma_nvfp4(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, uint32_t a_scales, uint32_t b_scales, emu_place place);
+static inline void mma_fp8(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, emu_place place = EMU_HERE) { emu_mma_fp8(c, a, b0, b1, place); }
+static inline void mma_nvfp4(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, uint32_t a_scales, uint32_t b_scales, emu_place place = EMU_HERE)
+{
+    emu_mma_nvfp4(c, a, b0, b1, a_scales, b_scales, place);
+}
+
 #endif

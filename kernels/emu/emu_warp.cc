@@ -178,3 +178,65 @@ void emu_mma_bf16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, emu
     mma_arguments x = {c, a, {b0, b1}};
     emu_collective("mma", &x, perform_mma_bf16, place);
 }
+
+/* ---- mma of 8 and 4 bits -------------------------------------------------------------------------------------------------- */
+struct low_bit_arguments {
+    float *c;
+    const uint32_t *a;
+    uint32_t b[2], a_scales, b_scales;
+};
+
+/* The tensor core's own decoders, written down from the formats and not shared with the kernels' quantizers. */
+static float decode_e4m3(uint32_t code)
+{
+    const int exponent = (int)(code >> 3 & 15), mantissa = (int)(code & 7);
+    if (exponent == 15 && mantissa == 7) return NAN;
+    const float magnitude = exponent ? ldexpf(1 + (float)mantissa / 8, exponent - 7) : ldexpf((float)mantissa / 8, -6);
+    return code >> 7 & 1 ? -magnitude : magnitude;
+}
+static float decode_e2m1(uint32_t code)
+{
+    static const float value[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    return code & 8 ? -value[code & 7] : value[code & 7];
+}
+
+/* n values of `bits` bits a register; a scale for every 16 of K where there are scales. */
+template <int bits> static void perform_low_bit(void *arguments[WARP])
+{
+    low_bit_arguments **x = (low_bit_arguments **)arguments;
+    const int n = 32 / bits, K = 8 * n;
+    static float a[16][64], b[64][8];
+    for (int lane = 0; lane < WARP; lane++) {
+        const int g = lane / 4, t = lane % 4;
+        for (int i = 0; i < n; i++) {
+            for (int r = 0; r < 4; r++) {
+                const uint32_t code = x[lane]->a[r] >> (bits * i);
+                const int row = g + r % 2 * 8, k = n * t + i + r / 2 * 4 * n;
+                a[row][k] = bits == 8 ? decode_e4m3(code & 255) : decode_e2m1(code & 15) * decode_e4m3(x[4 * g + r % 2]->a_scales >> (8 * (k / 16)) & 127);
+            }
+            for (int r = 0; r < 2; r++) {
+                const uint32_t code = x[lane]->b[r] >> (bits * i);
+                const int k = n * t + i + r * 4 * n;
+                b[k][g] = bits == 8 ? decode_e4m3(code & 255) : decode_e2m1(code & 15) * decode_e4m3(x[4 * g]->b_scales >> (8 * (k / 16)) & 127);
+            }
+        }
+    }
+    for (int lane = 0; lane < WARP; lane++)
+        for (int i = 0; i < 4; i++) {
+            float sum = x[lane]->c[i];
+            for (int k = 0; k < K; k++) sum += a[lane / 4 + i / 2 * 8][k] * b[k][2 * (lane % 4) + i % 2];
+            x[lane]->c[i] = sum;
+        }
+}
+
+void emu_mma_fp8(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, emu_place place)
+{
+    low_bit_arguments x = {c, a, {b0, b1}, 0, 0};
+    emu_collective("mma (FP8)", &x, perform_low_bit<8>, place);
+}
+
+void emu_mma_nvfp4(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, uint32_t a_scales, uint32_t b_scales, emu_place place)
+{
+    low_bit_arguments x = {c, a, {b0, b1}, a_scales, b_scales};
+    emu_collective("mma (NVFP4)", &x, perform_low_bit<4>, place);
+}

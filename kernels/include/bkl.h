@@ -317,6 +317,28 @@ typedef struct {
     float repeat_penalty;     /* 1: none */
 } bkl_sample_args;
 
+/* Research, compute capability 12.0 alone: y = scale·a·bᵀ of FP8 (e4m3, a scale a row) or NVFP4 (e2m1, low half of a byte first; an e4m3
+ * scale for 16 values) operands. */
+typedef struct {
+    bkl_bf16 *y;                                  /* out [M,N] */
+    const uint8_t *a, *b;                         /* in [M,K], [N,K] codes */
+    const float *a_row_scale, *b_row_scale;       /* in [M], [N] (FP8) */
+    const uint8_t *a_block_scale, *b_block_scale; /* in [M,K/16], [N,K/16] (NVFP4) */
+    int64_t M, N, K;                              /* N a multiple of 8, K of 64 (FP8) or 256 (NVFP4) */
+    float scale;
+    bool is_fp4;
+} bkl_low_bit_gemm_args;
+
+typedef struct {
+    uint8_t *codes;        /* out [M,K], or [M,K/2] (NVFP4) */
+    float *row_scale;      /* out [M] (FP8) */
+    uint8_t *block_scale;  /* out [M,K/16] (NVFP4), in units of `scale` */
+    const bkl_bf16 *x;     /* in [M,K], K a multiple of 16 */
+    int64_t M, K;
+    float scale;           /* NVFP4: what block scales are in units of */
+    bool is_fp4;
+} bkl_low_bit_quantize_args;
+
 /* ---- the list: every op once -------------------------------------------------------------------------------------------- */
 #define BKL_OPS(X)  \
     X(rmsnorm_fwd)  \
@@ -339,7 +361,9 @@ typedef struct {
     X(nf4_quantize) \
     X(nf4_dequantize) \
     X(attention_decode) \
-    X(sample)
+    X(sample)       \
+    X(low_bit_gemm) \
+    X(low_bit_quantize)
 
 /* ---- the table ---------------------------------------------------------------------------------------------------------- */
 typedef struct {

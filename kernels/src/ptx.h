@@ -96,4 +96,33 @@ BKL_FN void mma_bf16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/* The same of 8-bit (e4m3) operands, c[16,8] += a[16,32]·b[32,8]: four neighbours where bf16 has two. sm_120a alone. */
+BKL_FN void mma_fp8(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+#ifdef __CUDA_ARCH_FEAT_SM120_ALL
+    asm volatile("mma.sync.aligned.kind::f8f6f4.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+    (void)c, (void)a, (void)b0, (void)b1;
+    __trap();
+#endif
+}
+
+/* And of 4-bit (e2m1) operands with a scale (e4m3) for 16 neighbours, c[16,8] += a[16,64]·b[64,8]. a_scales: the row's four, of row g in
+ * even lanes and of row g+8 in odd ones; b_scales: column g's four. sm_120a alone. */
+BKL_FN void mma_nvfp4(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, uint32_t a_scales, uint32_t b_scales)
+{
+#ifdef __CUDA_ARCH_FEAT_SM120_ALL
+    const uint16_t zero = 0;
+    asm volatile("mma.sync.aligned.kind::mxf4nvf4.block_scale.scale_vec::4X.m16n8k64.row.col.f32.e2m1.e2m1.f32.ue4m3 "
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3}, {%10}, {%12,%12}, {%11}, {%12,%12};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(a_scales), "r"(b_scales), "h"(zero));
+#else
+    (void)c, (void)a, (void)b0, (void)b1, (void)a_scales, (void)b_scales;
+    __trap();
+#endif
+}
+
 #endif

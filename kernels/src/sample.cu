@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(THREADS) mark_kernel(bkl_sample_args a, int32_
     if (id >= 0 && id < a.V) atomic_max(&marks[row * a.V + id], 1);
 }
 
-__global__ void __launch_bounds__(THREADS) sample_kernel(bkl_sample_args a, const int32_t *marks)
+__global__ void __launch_bounds__(THREADS, 1) sample_kernel(bkl_sample_args a, const int32_t *marks)
 {
     BKL_SHARED(uint64_t, bins, [BINS]);
     BKL_SHARED(uint64_t, found, [3]);
