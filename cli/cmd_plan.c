@@ -1,5 +1,6 @@
 /* agoge plan: memory and time of a training run, before anything large is allocated. */
 #include "cli/commands.h"
+#include "cli/device_access.h"
 #include "cli/hub_access.h"
 #include "cli/runtime.h"
 #include "cli/session.h"
@@ -57,7 +58,15 @@ static void print_text(const ag_train_plan *p, double gflops)
            p->fits ? "fits" : "does not fit; lower batch_size or max_seq_length, or set gradient_checkpointing: true");
     printf("steps        %lld\ntokens       %lld, of them supervised %lld\n", (long long)p->n_steps, (long long)p->n_tokens,
            (long long)p->n_targets);
-    printf("time         about %s at this machine's %.0f GFLOP/s\n", cli_duration(p->flop / (gflops * 1e9) / 0.8), gflops);
+    if (gflops > 0) printf("time         about %s at this machine's %.0f GFLOP/s\n", cli_duration(p->flop / (gflops * 1e9) / 0.8), gflops);
+}
+
+/* Without a device at hand the plan is held against the card that the kernels are made for, less what must stay free on it. */
+static void use_card(ag_train_plan *p)
+{
+    static const uint64_t card_bytes = (uint64_t)16303 << 20, headroom_bytes = (uint64_t)2048 << 20;
+    p->available = card_bytes - headroom_bytes;
+    p->fits = p->total <= p->available;
 }
 
 static ag_status plan(const options *o, ag_err *err)
@@ -65,21 +74,28 @@ static ag_status plan(const options *o, ag_err *err)
     ag_backend backend;
     ag_train_config *config;
     ag_train_job *job = NULL;
-    AG_TRY(cli_backend(&backend, &o->compute, err));
+    ag_device *device = NULL;
+    AG_TRY(cli_backend_beside_device(&backend, &o->compute, err));
     AG_TRY(ag_train_config_load(&config, o->config, (const char *const *)o->sets.items, (size_t)o->sets.n, err));
     ag_arena arena = {0};
     ag_status status = cli_find_model(&config->model_path, config->model_id, config->revision, &arena, err);
-    if (!status) status = ag_train_job_open(&job, config, &backend, &(ag_train_job_options){.only_plan = true}, err);
+    if (!status) status = cli_device_open_for_sizes(&device, o->compute.device, err);
+    if (!status) status = ag_train_job_open(&job, config, &backend, &(ag_train_job_options){.only_plan = true, .device = device}, err);
+    ag_train_plan p;
+    if (!status && device) status = ag_train_job_plan_device(&p, job, err);
+    if (!status && device && !device->context) use_card(&p);
     if (!status) {
-        ag_train_plan p;
-        ag_train_job_plan(&p, job);
+        if (!device) ag_train_job_plan(&p, job);
         double gflops = 0;
         if (cli_format_is_json(&o->format))
             print_json(&p);
+        else if (device)
+            print_text(&p, 0);
         else if (!(status = ag_linear_peak(&gflops, &backend, job->decoder.compute, err)))
             print_text(&p, gflops);
     }
     ag_train_job_close(&job);
+    ag_device_close(&device);
     ag_train_config_free(&config);
     ag_arena_free(&arena);
     return status;

@@ -1,6 +1,7 @@
 /* agoge train-qlora and train-lora: one YAML file in, an adapter out. */
 #define _GNU_SOURCE
 #include "cli/commands.h"
+#include "cli/device_access.h"
 #include "cli/hub_access.h"
 #include "cli/run_facts.h"
 #include "cli/runtime.h"
@@ -74,7 +75,11 @@ static void on_begin(void *user, const ag_train_job *job, int64_t first_step, co
     fprintf(stderr, "data       %lld rows, %lld tokens, %lld supervised%s\n", (long long)job->train.examples->n,
             (long long)job->train.examples->n_tokens, (long long)job->train.examples->n_targets,
             job->train.is_packed ? ", packed" : "");
-    fprintf(stderr, "compute    %s, %d threads, operands %s; planned memory %s\n", ag_cpu_level_name(job->backend->level),
+    ag_err ignored;
+    if (job->device && ag_train_job_plan_device(&plan, job, &ignored) == AG_OK)
+        fprintf(stderr, "compute    %s (%s), operands bf16; planned memory on it %s\n", job->device->info.name, ag_device_backend_name(job->device), cli_bytes(plan.total));
+    else
+        fprintf(stderr, "compute    %s, %d threads, operands %s; planned memory %s\n", ag_cpu_level_name(job->backend->level),
             job->backend->n_threads, job->decoder.compute == AG_COMPUTE_BF16 ? "bf16" : "f32", cli_bytes(plan.total));
     if (resumed_from) fprintf(stderr, "resuming   %s\n", resumed_from);
     cli_progress_begin(&v->progress, "step", job->train.sampler->n_steps, first_step);
@@ -188,14 +193,16 @@ static ag_status train(const options *o, bool quantize, ag_run_result *result, a
     ag_arena arena = {0};
     view v = {0};
     const ag_run_events events = {.user = &v, .on_begin = on_begin, .on_step = on_step, .on_eval = on_eval};
-    AG_TRY(cli_backend(&backend, &o->compute, err));
+    ag_device *device = NULL;
+    AG_TRY(cli_backend_beside_device(&backend, &o->compute, err));
     AG_TRY(open_config(&config, o, quantize, err));
     ag_status status = cli_find_model(&config->model_path, config->model_id, config->revision, &arena, err);
     cli_run_facts(&record, &arena);
+    if (!status) status = cli_device_open(&device, o->compute.device, err);
     if (!status) status = ag_train_provenance_derive(&provenance, config, backend.n_threads, err);
     if (!status)
         status = ag_train_job_open(&job, config, &backend, &(ag_train_job_options){
-            .record = &record, .provenance = provenance.is_sealed ? &provenance.provenance : NULL}, err);
+            .record = &record, .device = device, .provenance = provenance.is_sealed ? &provenance.provenance : NULL}, err);
     if (!status) {
         cli_tell_cache_size();
         catch_signals();
@@ -203,6 +210,7 @@ static ag_status train(const options *o, bool quantize, ag_run_result *result, a
         cli_progress_end(&v.progress);
     }
     ag_train_job_close(&job);
+    ag_device_close(&device);
     if (!status) print_result(o, result);
     ag_train_config_free(&config);
     ag_arena_free(&arena);

@@ -23,6 +23,9 @@ extern const char *const cli_devices[];
     CLI_INT("threads", type, field.threads, "N", "threads to use (default: the physical cores of this process)", 1, 256),     \
     CLI_STRING("cpu", type, field.cpu, "LEVEL", "ref, neon, avx2, avx512 or amx (default: the best of this machine)", 0),     \
     CLI_CHOICE("device", type, field.device, "DEVICE", "where to compute", cli_devices)
+/* Refuses a device: for commands that compute on the CPU. */
 AG_MUST_USE ag_status cli_backend(ag_backend *be, const cli_compute_options *options, ag_err *err);
+/* For commands that have a device, too (device_access.h): what remains to the CPU. */
+AG_MUST_USE ag_status cli_backend_beside_device(ag_backend *be, const cli_compute_options *options, ag_err *err);
 
 #endif

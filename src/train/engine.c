@@ -45,8 +45,12 @@ static ag_status allocate(ag_engine *e, ag_err *err)
     e->state.job = e->job;
     AG_TRY(make_batches(e, err));
 
-    ag_decoder_options decoder = e->job->decoder;
     ag_adapter_attach(&e->adapter, e->job->model);
+    if (e->job->device) {
+        const ag_device_trainer_options options = ag_train_job_device_options(e->job, &e->adapter, e->n_batches);
+        return ag_device_trainer_create(&e->device, &options, err);
+    }
+    ag_decoder_options decoder = e->job->decoder;
     ag_adapter_use(&decoder, &e->adapter);
     AG_TRY(ag_decoder_create(&e->decoder, &decoder, err));
     e->stepper = (ag_stepper){
@@ -66,6 +70,7 @@ ag_status ag_engine_open(ag_engine *e, const ag_train_job *job, ag_err *err)
 void ag_engine_close(ag_engine *e)
 {
     ag_decoder_free(&e->decoder);
+    ag_device_trainer_free(&e->device);
     for (int64_t i = 0; i < e->n_batches; i++) ag_batch_deinit(&e->batches[i]);
     if (e->block) ag_pages_free(e->block, e->block_bytes);
     ag_arena_free(&e->arena);
@@ -73,17 +78,32 @@ void ag_engine_close(ag_engine *e)
 }
 
 /* ---- where it starts -------------------------------------------------------------------------------------------------- */
+/* The numbers have changed on the host. A device's moments are f32 and lie one after the other (adamw_torch). */
+static ag_status use_state(ag_engine *e, ag_err *err)
+{
+    const ag_moments *all = e->state.optimizer.moments;
+    if (e->device) return ag_device_trainer_put(e->device, e->state.params, all->m, all->v, err);
+    ag_decoder_refresh(e->decoder);
+    return AG_OK;
+}
+
 ag_status ag_engine_begin(ag_engine *e, ag_err *err)
 {
     e->progress = (ag_progress){0};
-    ag_decoder_refresh(e->decoder);
-    return ag_adapter_draw(&e->adapter, e->job->model, (uint64_t)e->job->config->seed, e->job->backend->n_threads, err);
+    AG_TRY(ag_adapter_draw(&e->adapter, e->job->model, (uint64_t)e->job->config->seed, e->job->backend->n_threads, err));
+    return use_state(e, err);
+}
+
+ag_status ag_engine_fetch(ag_engine *e, ag_err *err)
+{
+    const ag_moments *all = e->state.optimizer.moments;
+    return e->device ? ag_device_trainer_get(e->device, e->state.params, all->m, all->v, err) : AG_OK;
 }
 
 ag_status ag_engine_resume(ag_engine *e, const char *checkpoint, ag_err *err)
 {
     AG_TRY(ag_checkpoint_load(&e->state, &e->progress, checkpoint, err));
-    ag_decoder_refresh(e->decoder);
+    AG_TRY(use_state(e, err));
     if (e->progress.step > e->n_steps)
         return ag_fail(err, AG_E_CONFIG, "%s: has %lld steps behind it, the config asks for %lld; raise num_train_epochs or max_steps",
                        checkpoint, (long long)e->progress.step, (long long)e->n_steps);
@@ -104,6 +124,19 @@ static uint64_t micro_before(const ag_sampler *s, int64_t step)
     return (uint64_t)(at.epoch * s->n_batches + at.in_epoch * s->plan.accumulation);
 }
 
+static ag_status take(ag_engine *e, int64_t n_micro, ag_engine_taken *taken, uint64_t micro_call, ag_err *err)
+{
+    const int64_t update = e->progress.n_updates + 1;
+    if (!e->device) return ag_train_step(&e->stepper, e->micro, n_micro, update, taken->lr, micro_call, &taken->done, err);
+    taken->done = ag_train_step_count(e->micro, n_micro);
+    if (taken->done.is_skipped) return AG_OK;
+    ag_device_step_result result;
+    AG_TRY(ag_device_trainer_step(e->device, e->micro, n_micro, update, taken->lr, &result, err));
+    taken->done.loss = result.loss;
+    taken->done.grad_norm = result.grad_norm;
+    return AG_OK;
+}
+
 ag_status ag_engine_step(ag_engine *e, ag_engine_taken *taken, ag_err *err)
 {
     ag_sampler *s = e->job->train.sampler;
@@ -116,7 +149,7 @@ ag_status ag_engine_step(ag_engine *e, ag_engine_taken *taken, ag_err *err)
         e->micro[m] = view(&e->batches[m]);
         taken->n_examples += e->batches[m].n_spans;
     }
-    AG_TRY(ag_train_step(&e->stepper, e->micro, n_micro, e->progress.n_updates + 1, taken->lr, micro_before(s, step), &taken->done, err));
+    AG_TRY(take(e, n_micro, taken, micro_before(s, step), err));
     taken->ns = ag_clock_ns() - start;
     e->progress.step++;
     if (!taken->done.is_skipped) e->progress.n_updates++;
@@ -134,7 +167,7 @@ ag_status ag_engine_evaluate(ag_engine *e, double *loss, int64_t *n_targets, ag_
     for (int64_t step = 0; step < data->sampler->n_steps; step++) {
         ag_batch_fill(&data->batch, ag_sampler_micro(data->sampler, step, 0));
         const ag_decoder_batch batch = view(&data->batch);
-        AG_TRY(ag_decoder_score(e->decoder, &batch, e->nll, NULL, err));
+        AG_TRY(e->device ? ag_device_trainer_score(e->device, &batch, e->nll, err) : ag_decoder_score(e->decoder, &batch, e->nll, NULL, err));
         for (int64_t i = 0; i < data->batch.M; i++) sum += (double)e->nll[i];
         n += data->batch.M;
     }

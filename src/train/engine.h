@@ -10,6 +10,7 @@
 #ifndef AG_ENGINE_H
 #define AG_ENGINE_H
 
+#include "device/device_trainer.h"
 #include "train/checkpoint.h"
 #include "train/step.h"
 
@@ -19,8 +20,9 @@ typedef struct {
     ag_run_state state;       /* its parameters, moments and log */
     ag_progress progress;
     int64_t n_steps;          /* of the whole run */
-    ag_decoder *decoder;
+    ag_decoder *decoder;      /* on the CPU … */
     ag_stepper stepper;
+    ag_device_trainer *device; /* … or on the job's device, which then holds the newest parameters and moments */
     ag_decoder_batch *micro;  /* of one step; their arrays below */
     ag_batch *batches;
     int64_t n_batches;
@@ -49,6 +51,9 @@ typedef struct {
 
 /* The next step; progress and log follow. n_steps must not be reached. */
 AG_MUST_USE ag_status ag_engine_step(ag_engine *e, ag_engine_taken *taken, ag_err *err);
+
+/* Brings parameters and moments to the state's arrays where a device holds them: before a checkpoint, before anything else reads them. */
+AG_MUST_USE ag_status ag_engine_fetch(ag_engine *e, ag_err *err);
 
 /* Mean loss over the job's evaluation data; job->eval.rows must be there. */
 AG_MUST_USE ag_status ag_engine_evaluate(ag_engine *e, double *loss, int64_t *n_targets, ag_err *err);

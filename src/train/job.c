@@ -124,10 +124,24 @@ static void plan_decoder(ag_train_job *job)
     ag_adapter_use(&job->decoder, &job->adapter);
 }
 
+/* What the config asks for that only the CPU does; what the model has, the trainer's plan looks at. */
+static ag_status check_device(const ag_train_job *job, ag_err *err)
+{
+    const ag_train_config *c = job->config;
+    if (!job->device) return AG_OK;
+    if (!ag_train_config_computes_bf16(c))
+        return ag_fail(err, AG_E_UNSUPPORTED, "the device multiplies bf16 operands; set bnb_4bit_compute_dtype: bfloat16, or train with --device cpu");
+    if (c->loraplus_lr_ratio > 0 || c->neftune_noise_alpha > 0)
+        return ag_fail(err, AG_E_UNSUPPORTED, "the device does neither LoRA+ nor NEFTune; leave loraplus_lr_ratio and neftune_noise_alpha out, or train with --device cpu");
+    if (c->optim != AG_OPTIM_ADAMW_TORCH) return ag_fail(err, AG_E_UNSUPPORTED, "the device's optimizer is adamw_torch; set optim: adamw_torch, or train with --device cpu");
+    return AG_OK;
+}
+
 static ag_status open_job(ag_train_job *job, const ag_train_job_options *options, ag_err *err)
 {
     const ag_train_config *c = job->config;
     const int n_threads = job->backend->n_threads;
+    AG_TRY(check_device(job, err));
     AG_TRY(ag_model_text_open(&job->text, c->model_path, err));
     if (job->text->chat) AG_TRY(ag_model_text_chat(&job->chat, job->text, err));
     AG_TRY(read_rows(job, &job->train, c->dataset_file, n_threads, err));
@@ -152,6 +166,16 @@ static ag_status open_job(ag_train_job *job, const ag_train_job_options *options
     return AG_OK;
 }
 
+ag_device_trainer_options ag_train_job_device_options(const ag_train_job *job, const ag_adapter *adapter, int64_t max_micro)
+{
+    const ag_train_config *c = job->config;
+    return (ag_device_trainer_options){
+        .device = job->device, .model = job->model, .adapter = adapter, .max_tokens = job->decoder.max_tokens, .max_targets = job->decoder.max_targets,
+        .max_positions = job->decoder.max_positions, .max_micro = max_micro, .beta1 = c->adam_beta1, .beta2 = c->adam_beta2, .eps = c->adam_epsilon,
+        .weight_decay = c->weight_decay, .max_grad_norm = c->max_grad_norm, .dropout = (float)c->lora_dropout,
+        .weights_become_nf4 = c->load_in_4bit && job->model->source == AG_SOURCE_HF};
+}
+
 ag_status ag_train_job_open(ag_train_job **out, const ag_train_config *config, const ag_backend *backend,
                             const ag_train_job_options *options, ag_err *err)
 {
@@ -162,6 +186,7 @@ ag_status ag_train_job_open(ag_train_job **out, const ag_train_config *config, c
     job->backend = backend;
     job->provenance = options->provenance;
     job->record = options->record;
+    job->device = options->device;
     ag_status status = open_job(job, options, err);
     if (status)
         ag_train_job_close(&job);
@@ -248,4 +273,22 @@ void ag_train_job_plan(ag_train_plan *out, const ag_train_job *job)
     p.n_targets = (int64_t)(end.epochs * (double)job->train.examples->n_targets + 0.5);
     p.flop = flop_of_run(job, p.n_tokens, p.n_targets);
     *out = p;
+}
+
+ag_status ag_train_job_plan_device(ag_train_plan *out, const ag_train_job *job, ag_err *err)
+{
+    ag_device_bytes bytes;
+    ag_train_job_plan(out, job);
+    const ag_device_trainer_options options = ag_train_job_device_options(job, &job->adapter, job->config->gradient_accumulation_steps);
+    AG_TRY(ag_device_trainer_plan(&bytes, &options, err));
+    out->weights = bytes.weights;
+    out->adapter = bytes.adapter;
+    out->gradients = bytes.gradients;
+    out->optimizer = bytes.optimizer;
+    out->activations = bytes.activations;
+    out->workspace = bytes.workspace;
+    out->total = bytes.total;
+    out->available = job->device->context ? job->device->info.memory_free : 0;
+    out->fits = out->total <= out->available;
+    return AG_OK;
 }

@@ -52,13 +52,38 @@ static void write_telemetry(ag_json_writer *w, const ag_manifest_args *a)
     ag_arena_free(&arena);
 }
 
+/* GiB; what is allocated is what was planned, all of it before the first step. */
+static void write_gpu(ag_json_writer *w, const ag_train_job *job)
+{
+    static const double gib = 1 << 30;
+    ag_train_plan plan;
+    ag_err ignored;
+    if (!job->device || ag_train_job_plan_device(&plan, job, &ignored)) {
+        ag_jw_double(w, "max_vram_gb", 0);
+        ag_jw_null(w, "gpu_report");
+        return;
+    }
+    const bkl_device_info *info = &job->device->info;
+    ag_jw_double(w, "max_vram_gb", (double)plan.total / gib);
+    ag_jw_object(w, "gpu_report");
+    ag_jw_string(w, "device_name", info->name);
+    ag_jw_array(w, "compute_capability");
+    ag_jw_int(w, NULL, info->major);
+    ag_jw_int(w, NULL, info->minor);
+    ag_jw_end(w);
+    ag_jw_double(w, "total_vram_gb", (double)info->memory_total / gib);
+    ag_jw_double(w, "allocated_vram_gb", (double)plan.total / gib);
+    ag_jw_bool(w, "bf16_supported", true);
+    ag_jw_string(w, "backend", ag_device_backend_name(job->device));
+    ag_jw_end(w);
+}
+
 static void write_metrics(ag_json_writer *w, const ag_manifest_args *a, const char *index)
 {
     ag_train_plan plan;
     ag_train_job_plan(&plan, a->job);
     ag_jw_object(w, "metrics");
-    ag_jw_double(w, "max_vram_gb", 0);
-    ag_jw_null(w, "gpu_report"); /* this version computes on the CPU */
+    write_gpu(w, a->job);
     ag_jw_object(w, "cpu_report");
     ag_jw_string(w, "processor", ag_cpu_name());
     ag_jw_string(w, "level", ag_cpu_level_name(a->job->backend->level));

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "lab/nvml.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,6 +21,7 @@ struct ag_markers {
     int fd;
     uint64_t last_ns;
     char host[128];
+    ag_nvml_identity gpu;   /* texts are empty on the CPU, and where the driver does not tell */
     char config_digest[80]; /* "sha256:…" of the canonical JSON of the config */
     const char *dir, *path;
     ag_str line;
@@ -43,6 +45,23 @@ const char *ag_markers_run_id(const ag_train_job *job)
     return job->config->telemetry.run_id ? job->config->telemetry.run_id : job->config->run_name;
 }
 
+static const char *text_or_null(const char *text) { return *text ? text : NULL; }
+
+/* Samples of the card are joined by its uuid, which the management library knows; an emulated device has none. */
+static void identify_gpu(ag_markers *m)
+{
+    const ag_device *device = m->job->device;
+    if (!device || device->info.emulated) return;
+    ag_nvml nvml;
+    ag_nvml_open(&nvml, NULL);
+    if (nvml.identity(&nvml, &m->gpu)) {
+        m->gpu = (ag_nvml_identity){0};
+        snprintf(m->gpu.name, sizeof m->gpu.name, "%.127s", device->info.name);
+        snprintf(m->gpu.compute_capability, sizeof m->gpu.compute_capability, "%d.%d", device->info.major, device->info.minor);
+    }
+    ag_nvml_close(&nvml);
+}
+
 static void write_envelope(ag_json_writer *w, ag_markers *m, const char *kind)
 {
     const uint64_t now = ag_clock_ns();
@@ -53,11 +72,11 @@ static void write_envelope(ag_json_writer *w, ag_markers *m, const char *kind)
     ag_jw_object(w, "host");
     ag_jw_string(w, "hostname", m->host);
     ag_jw_end(w);
-    ag_jw_object(w, "gpu"); /* this version computes on the CPU: there is none to name */
-    ag_jw_null(w, "pci_bus_id");
-    ag_jw_null(w, "uuid");
-    ag_jw_null(w, "name");
-    ag_jw_null(w, "compute_capability");
+    ag_jw_object(w, "gpu");
+    ag_jw_string(w, "pci_bus_id", text_or_null(m->gpu.pci_bus_id));
+    ag_jw_string(w, "uuid", text_or_null(m->gpu.uuid));
+    ag_jw_string(w, "name", text_or_null(m->gpu.name));
+    ag_jw_string(w, "compute_capability", text_or_null(m->gpu.compute_capability));
     ag_jw_end(w);
     write_time(w);
     ag_jw_uint(w, "monotonic_ns", m->last_ns);
@@ -192,6 +211,7 @@ ag_markers *ag_markers_open(const ag_train_job *job)
     m->fd = -1;
     if (gethostname(m->host, sizeof m->host - 1) || !m->host[0]) strcpy(m->host, "unknown");
     digest_config(m);
+    identify_gpu(m);
     m->dir = ag_arena_printf(&m->arena, "runs/%s/telemetry", job->config->run_name);
     if (ag_make_dirs(m->dir, &err)) {
         ag_log(AG_LOG_WARN, "%s; the run goes on without telemetry", err.text);

@@ -106,6 +106,8 @@ ag_status ag_replay_level(ag_cpu_level *out, const ag_replay_record *r, int64_t 
 {
     const json_t *report = json_object_get(json_object_get(r->manifest, "metrics"), "cpu_report");
     const char *cpu = NULL;
+    if (json_is_object(json_object_get(json_object_get(r->manifest, "metrics"), "gpu_report")))
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: the run was computed on a GPU or its emulator, whose steps are not replayed", r->files.manifest);
     for (size_t i = 0; i < r->n_lines; i++) {
         const ag_replay_line *line = &r->lines[i];
         if (line->step <= from || line->step - from > n_steps || !line->cpu) continue;

@@ -101,7 +101,7 @@ static ag_status take_step(run *r, ag_err *err)
     AG_TRY(ag_metrics_step(r->metrics, &(ag_step_metrics){
         .step = taken.step, .loss = done->loss, .lr = taken.lr, .grad_norm = done->grad_norm, .n_tokens = done->n_tokens,
         .n_targets = done->n_targets, .tok_s = tok_s, .ms = (double)taken.ns * 1e-6,
-        .cpu = ag_cpu_numerics_name(r->backend.level)}, err));
+        .cpu = ag_cpu_numerics_name(r->backend.level), .backend = r->job->device ? ag_device_backend_name(r->job->device) : NULL}, err));
     mark_loss(r, "step_end", "train", window_id, done->loss, tok_s);
     if (ag_profile_window_ends(r->window, step)) {
         mark_window(r, "profile_window_end", step);
@@ -116,6 +116,7 @@ static ag_status take_step(run *r, ag_err *err)
 
 static ag_status save_checkpoint(run *r, ag_err *err)
 {
+    AG_TRY(ag_engine_fetch(&r->engine, err));
     AG_TRY(ag_checkpoint_save(&r->engine.state, r->engine.progress, r->run_dir, err));
     mark(r, "checkpoint_complete", "checkpoint");
     if (r->events->on_checkpoint)
@@ -223,6 +224,7 @@ static ag_status begin(run *r, ag_err *err)
 static ag_status finish(run *r, ag_err *err)
 {
     ag_profile_window_publish(r->window, r->markers);
+    AG_TRY(ag_engine_fetch(&r->engine, err));
     return ag_manifest_write_final(&(ag_manifest_args){
         .job = r->job, .adapter = &r->engine.adapter, .run_dir = r->run_dir, .n_steps = r->engine.progress.step, .loss = r->result->loss,
         .markers = r->markers, .window = r->window}, err);

@@ -23,18 +23,22 @@ static ag_status update_params(const ag_stepper *s, int64_t update, double lr, d
         .beta2 = s->beta2, .eps = s->eps, .weight_decay = s->weight_decay, .grad_scale = clip < 1 ? clip : 1, .step = update}, err);
 }
 
+ag_step_result ag_train_step_count(const ag_decoder_batch *micro, int64_t n_micro)
+{
+    ag_step_result result = {0};
+    for (int64_t i = 0; i < n_micro; i++) {
+        result.n_tokens += micro[i].T;
+        result.n_targets += count_targets(&micro[i]);
+    }
+    result.is_skipped = result.n_targets == 0;
+    return result;
+}
+
 ag_status ag_train_step(const ag_stepper *s, const ag_decoder_batch *micro, int64_t n_micro, int64_t update, double lr,
                         uint64_t micro_call, ag_step_result *result, ag_err *err)
 {
-    *result = (ag_step_result){0};
-    for (int64_t i = 0; i < n_micro; i++) {
-        result->n_tokens += micro[i].T;
-        result->n_targets += count_targets(&micro[i]);
-    }
-    if (result->n_targets == 0) {
-        result->is_skipped = true;
-        return AG_OK;
-    }
+    *result = ag_train_step_count(micro, n_micro);
+    if (result->is_skipped) return AG_OK;
     memset(s->grads, 0, (size_t)s->n_params * sizeof *s->grads);
     const double dloss = 1.0 / (double)result->n_targets;
     double sum = 0;

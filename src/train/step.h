@@ -25,6 +25,9 @@ typedef struct {
     bool is_skipped;        /* no target in any micro-batch */
 } ag_step_result;
 
+/* Tokens and targets of micro-batches, and whether a step of them would be skipped; loss and norm 0. */
+ag_step_result ag_train_step_count(const ag_decoder_batch *micro, int64_t n_micro);
+
 /* update: which update of the optimizer this is, from 1 (Adam's t). micro_call: the number of micro-batches before this step, for
  * the dropout masks. AG_E_NUMERIC, with nothing updated, where loss or gradient norm are not finite. */
 AG_MUST_USE ag_status ag_train_step(const ag_stepper *stepper, const ag_decoder_batch *micro, int64_t n_micro, int64_t update,

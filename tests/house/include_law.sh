@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The include law: base < hub, format, text, ops < data, model, seal, lab < adapter < train, eval < runs, serve < cli.
+# The include law: base < hub, format, text, ops < data, model, seal, lab < adapter < device < train, eval < runs, serve < cli.
 # A file includes headers of lower layers and of its own folder; inside one layer folders do not know each other.
 # Also: file names are unique in the tree, and no file has more than 1,000 lines.
 set -u
 cd "$1" || exit 1
-declare -A layer=([base]=0 [hub]=1 [format]=1 [text]=1 [ops]=1 [data]=2 [model]=2 [seal]=2 [lab]=2 [adapter]=3 [train]=4 [eval]=4
-                  [runs]=5 [serve]=5 [cli]=6)
+declare -A layer=([base]=0 [hub]=1 [format]=1 [text]=1 [ops]=1 [data]=2 [model]=2 [seal]=2 [lab]=2 [adapter]=3 [device]=4
+                  [train]=5 [eval]=5 [runs]=6 [serve]=6 [cli]=7)
 bad=0
 seen=$(grep -rnE '^#include "[a-z0-9_]+/' src cli --include='*.c' --include='*.h' | wc -l)
 law=$(grep -rnE '^#include "[a-z0-9_]+/' src cli --include='*.c' --include='*.h' | awk -F'[:"]' -v layers="$(for l in "${!layer[@]}"; do printf '%s=%s ' "$l" "${layer[$l]}"; done)" '

@@ -8,11 +8,14 @@
 
 #include <stdio.h>
 
-enum { C = 32, L = 2, H = 4, G = 2, D = 8, F = 48, V = 384, MAX_TENSORS = 3 + 9 * L };
+enum { L = 2, H = 4, G = 2, V = 384, MAX_TENSORS = 3 + 9 * L };
+typedef struct {
+    int C, D, F;
+} widths;
 
 static const char config[] =
-    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 32, \"num_hidden_layers\": 2,\n"
-    " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 8, \"intermediate_size\": 48, \"vocab_size\": 384,\n"
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": %d, \"num_hidden_layers\": 2,\n"
+    " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": %d, \"intermediate_size\": %d, \"vocab_size\": 384,\n"
     " \"max_position_embeddings\": 512, \"rms_norm_eps\": 1e-05, \"rope_theta\": 10000.0, \"tie_word_embeddings\": true,\n"
     " \"hidden_act\": \"silu\", \"torch_dtype\": \"bfloat16\", \"bos_token_id\": 0, \"eos_token_id\": 1}\n";
 
@@ -40,9 +43,10 @@ static void add(tensor_list *t, const char *name, int rank, int64_t rows, int64_
     t->entries[t->n++] = (ag_st_entry){.name = name, .dtype = AG_ST_BF16, .rank = rank, .dim = {rows, columns}, .data = halves};
 }
 
-static void write_weights(const char *dir)
+static void write_weights(const char *dir, widths w)
 {
-    static const struct {
+    const int64_t C = w.C, D = w.D, F = w.F;
+    const struct {
         const char *name;
         int64_t n, k;
     } matrices[] = {{"self_attn.q_proj", H * D, C}, {"self_attn.k_proj", G * D, C}, {"self_attn.v_proj", G * D, C},
@@ -76,7 +80,7 @@ static void write_rows(const char *dir)
     ag_str_free(&text);
 }
 
-void tiny_folder_make(const char *dir)
+static void make(const char *dir, widths w)
 {
     ag_err err;
     ag_arena arena = {0};
@@ -88,8 +92,12 @@ void tiny_folder_make(const char *dir)
     static const char tokenizer_config[] = "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"pad_token\": \"<pad>\"}\n";
     write_text(path, "tokenizer.json", tokenizer, n);
     write_text(path, "tokenizer_config.json", tokenizer_config, sizeof tokenizer_config - 1);
-    write_text(path, "config.json", config, sizeof config - 1);
-    write_weights(path);
+    char text[1024];
+    write_text(path, "config.json", text, (size_t)snprintf(text, sizeof text, config, w.C, w.D, w.F));
+    write_weights(path, w);
     write_rows(dir);
     ag_arena_free(&arena);
 }
+
+void tiny_folder_make(const char *dir) { make(dir, (widths){.C = 32, .D = 8, .F = 48}); }
+void tiny_folder_make_wide(const char *dir) { make(dir, (widths){.C = 64, .D = 16, .F = 128}); }

@@ -4,5 +4,7 @@
 
 /* Makes dir/model and dir/rows.jsonl (17 rows of text of different lengths). */
 void tiny_folder_make(const char *dir);
+/* The same with widths that a GPU's kernels take. */
+void tiny_folder_make_wide(const char *dir);
 
 #endif
