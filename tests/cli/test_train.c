@@ -144,6 +144,7 @@ static void check_resume(const char *name, int save_steps, const char *more)
         kill(child, stop == 2 ? SIGTERM : SIGINT);
         const int code = finish(child);
         if (code == 0) break; /* it was faster than the signal; what it left is compared all the same */
+        if (code == -SIGINT || code == -SIGTERM) continue; /* the signal was faster: the checkpoint was there before the program listened */
         assert_int_equal(code, stop == 2 ? 143 : 130);
     }
     expect(parts, RESUME, 0);
