@@ -72,6 +72,9 @@ static ag_status open_adapter(adapters *a, const char *word, const char *base, c
     for (int64_t i = 0; i < a->n; i++) is_taken |= strcmp(name, a->list[i].name) == 0;
     if (is_taken) return ag_fail(err, AG_E_USAGE, "--adapter %s: the name '%s' is taken already; names must differ", word, name);
     AG_TRY(ag_peft_open(&a->peft[a->n], equals + 1, &s->model->d, err));
+    if (a->peft[a->n]->config.lora.dora)
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: is DoRA (use_dora), which cannot share a batch with other adapters; merge it into a model of its own",
+                       equals + 1);
     a->list[a->n] = (ag_api_adapter){name, a->peft[a->n]};
     a->n++;
     return AG_OK;

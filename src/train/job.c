@@ -237,8 +237,8 @@ static uint64_t data_bytes(const ag_job_data *data)
     return data->rows ? data->examples->bytes + data->batch.bytes + data->rows->map.n : 0;
 }
 
-/* Multiply-adds twice: forward and dX for every weight, forward again with recompute, and three products of each adapter matrix. The
- * head counts per target. */
+/* Multiply-adds twice: forward and dX for every weight, forward again with recompute; three products of each adapter matrix, one
+ * more of a matrix that is trained itself. The head counts per target, twice where it is trained. */
 static double flop_of_run(const ag_train_job *job, int64_t n_tokens, int64_t n_targets)
 {
     const ag_description *d = &job->model->d;
@@ -249,8 +249,14 @@ static double flop_of_run(const ag_train_job *job, int64_t n_tokens, int64_t n_t
         projections += (double)N * (double)K * (double)d->L;
     }
     const double passes = job->config->gradient_checkpointing ? 6 : 4;
-    return (double)n_tokens * (passes * projections + 6 * (double)job->adapter.n_params) +
-           (double)n_targets * 4 * (double)d->V * (double)d->C;
+    double of_tokens = 0, of_targets = 4 * (double)d->V * (double)d->C;
+    for (size_t i = 0; i < job->adapter.n_trained; i++) {
+        const ag_trained *t = &job->adapter.trained[i];
+        if (t->rank == 1 || t->module.kind == AG_MODULE_EMBED) continue;
+        if (t->module.kind == AG_MODULE_HEAD) of_targets += 4 * (double)t->n;
+        else of_tokens += (t->kind == AG_TRAINED_COPY ? 2 : 6) * (double)t->n;
+    }
+    return (double)n_tokens * (passes * projections + of_tokens) + (double)n_targets * of_targets;
 }
 
 void ag_train_job_plan(ag_train_plan *out, const ag_train_job *job)
