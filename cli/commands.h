@@ -18,6 +18,7 @@
     X(score)             \
     X(run_status)        \
     X(cleanup_run)       \
+    X(watch)             \
     X(report)            \
     X(export_final_model) \
     X(merge_adapter)     \

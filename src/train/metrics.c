@@ -205,6 +205,8 @@ ag_status ag_metrics_step(ag_metrics *m, const ag_step_metrics *s, ag_err *err)
     ag_jw_double(&w, "tok_s", s->tok_s);
     ag_jw_double(&w, "ms", s->ms);
     ag_jw_string(&w, s->backend ? "backend" : "cpu", s->backend ? s->backend : s->cpu);
+    ag_jw_int(&w, "n_steps", s->n_steps);
+    ag_jw_uint(&w, "peak_rss_bytes", s->peak_rss_bytes);
     ag_jw_end(&w);
     ag_str_add_char(&m->buffer, '\n');
     AG_TRY(append(m->lines, m->lines_path, &m->buffer, err));

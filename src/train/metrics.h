@@ -1,7 +1,7 @@
 /* What a run leaves behind about its steps: metrics.jsonl, one object a line, and a TensorBoard event file beside it.
  *
  *     {"step": 3, "loss": 2.81, "lr": 0.0002, "grad_norm": 1.9, "tokens": 512, "supervised_tokens": 311, "tok_s": 204.1, "ms": 2508.6,
- *      "cpu": "avx512+bf16"}                     (on a device instead of "cpu" "backend": "bkl cuda")
+ *      "cpu": "avx512+bf16", "n_steps": 72, "peak_rss_bytes": 581500928}    (on a device instead of "cpu" "backend": "bkl cuda")
  *     {"step": 50, "eval_loss": 1.93, "eval_targets": 812}
  *
  * A line is written with one system call and is there when the call returns. Opening for a run that resumes behind step k first drops
@@ -20,6 +20,8 @@ typedef struct {
     double tok_s, ms;
     const char *cpu;     /* ag_cpu_numerics_name: what the bits of this line depend on … */
     const char *backend; /* … or what computed it on a device; NULL: the CPU */
+    int64_t n_steps;     /* of the whole run: who watches it can say when it will end */
+    uint64_t peak_rss_bytes;
 } ag_step_metrics;
 
 typedef struct ag_metrics ag_metrics;

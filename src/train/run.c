@@ -101,7 +101,8 @@ static ag_status take_step(run *r, ag_err *err)
     AG_TRY(ag_metrics_step(r->metrics, &(ag_step_metrics){
         .step = taken.step, .loss = done->loss, .lr = taken.lr, .grad_norm = done->grad_norm, .n_tokens = done->n_tokens,
         .n_targets = done->n_targets, .tok_s = tok_s, .ms = (double)taken.ns * 1e-6,
-        .cpu = ag_cpu_numerics_name(r->backend.level), .backend = r->job->device ? ag_device_backend_name(r->job->device) : NULL}, err));
+        .cpu = ag_cpu_numerics_name(r->backend.level), .backend = r->job->device ? ag_device_backend_name(r->job->device) : NULL,
+        .n_steps = r->engine.n_steps, .peak_rss_bytes = ag_process_peak_rss()}, err));
     mark_loss(r, "step_end", "train", window_id, done->loss, tok_s);
     if (ag_profile_window_ends(r->window, step)) {
         mark_window(r, "profile_window_end", step);
