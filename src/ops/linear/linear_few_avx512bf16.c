@@ -63,6 +63,33 @@ static inline __attribute__((always_inline)) void some_tokens(decode_bf16_fn *de
     }
 }
 
+/* As many tokens as there may be: their sums stay in registers. */
+static inline __attribute__((always_inline)) void most_tokens(decode_bf16_fn *decode, const int per_block, const ag_linear_fwd_args *a, const uint16_t *x,
+                                                              int i, int64_t n0, int64_t n1)
+{
+    const ag_weight *w = a->w[i];
+    const weight_rows all = rows_of(w);
+    const int64_t K = w->K, whole = K / CHUNK * CHUNK;
+    for (int64_t n = n0; n < n1; n++) {
+        weight_row row = row_at(&all, n);
+        __m512 sum[AG_LINEAR_FEW];
+#pragma GCC unroll 8
+        for (int t = 0; t < AG_LINEAR_FEW; t++) sum[t] = _mm512_setzero_ps();
+        for (int64_t k = 0; k < whole; k += CHUNK) {
+            const __m512i chunk = decode(&row, chunk_of(k, per_block));
+#pragma GCC unroll 8
+            for (int t = 0; t < AG_LINEAR_FEW; t++) sum[t] = add_products(sum[t], chunk, _mm512_loadu_si512(x + t * K + k));
+        }
+        if (whole < K) {
+            const __m512i chunk = decode_some_to_bf16(w, n, whole, K - whole);
+#pragma GCC unroll 8
+            for (int t = 0; t < AG_LINEAR_FEW; t++) sum[t] = add_products(sum[t], chunk, load_some(x + t * K + whole, K - whole));
+        }
+#pragma GCC unroll 8
+        for (int t = 0; t < AG_LINEAR_FEW; t++) put(a, i, t, n, sum[t]);
+    }
+}
+
 void ag_linear_few_avx512bf16(const ag_linear_fwd_args *a, const void *x, int i, int64_t n0, int64_t n1)
 {
     if (!chunks_are_aligned(a->w[i])) {
@@ -74,6 +101,8 @@ void ag_linear_few_avx512bf16(const ag_linear_fwd_args *a, const void *x, int i,
     case type:                                                          \
         if (a->x.dim[0] == 1)                                           \
             one_token(decode##_to_bf16, per_block, a, x, i, n0, n1);               \
+        else if (a->x.dim[0] == AG_LINEAR_FEW)                          \
+            most_tokens(decode##_to_bf16, per_block, a, x, i, n0, n1);             \
         else                                                            \
             some_tokens(decode##_to_bf16, per_block, a, x, i, n0, n1);             \
         break;

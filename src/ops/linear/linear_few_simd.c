@@ -111,6 +111,39 @@ static inline __attribute__((always_inline)) void some_tokens(decode_fn *chunk, 
     }
 }
 
+/* As many tokens as there may be, where the sums of all fit the registers (32 of 16 lanes): the same sums in the same order. */
+static inline __attribute__((always_inline)) void most_tokens(decode_fn *chunk, const int per_block, const ag_linear_fwd_args *a, const float *x, int i,
+                                                              int64_t n0, int64_t n1, const bool round)
+{
+    const ag_weight *w = a->w[i];
+    const weight_rows all = rows_of(w);
+    const int64_t K = w->K, whole = K / CHUNK * CHUNK;
+    for (int64_t n = n0; n < n1; n++) {
+        weight_row row = row_at(&all, n);
+        vf sum[AG_LINEAR_FEW][CHUNK_VECTORS];
+#pragma GCC unroll 8
+        for (int t = 0; t < AG_LINEAR_FEW; t++)
+#pragma GCC unroll 4
+            for (int v = 0; v < CHUNK_VECTORS; v++) sum[t][v] = vf_zero();
+        for (int64_t k = 0; k < whole; k += CHUNK) {
+            vf wv[CHUNK_VECTORS];
+            chunk(wv, &row, chunk_of(k, per_block));
+            for (int v = 0; v < CHUNK_VECTORS && round; v++) wv[v] = vf_round_bf16(wv[v]);
+#pragma GCC unroll 8
+            for (int t = 0; t < AG_LINEAR_FEW; t++)
+#pragma GCC unroll 4
+                for (int v = 0; v < CHUNK_VECTORS; v++) sum[t][v] = vf_fma(wv[v], vf_load(x + t * K + k + v * VF_LANES), sum[t][v]);
+        }
+        if (whole < K) {
+            float tail[CHUNK];
+            ag_weight_row(tail, w, n, whole, K);
+            for (int t = 0; t < AG_LINEAR_FEW; t++) add_tail(sum[t], tail, x + t * K + whole, K - whole, round);
+        }
+#pragma GCC unroll 8
+        for (int t = 0; t < AG_LINEAR_FEW; t++) put(a, i, t, n, sum_of(sum[t]));
+    }
+}
+
 static inline __attribute__((always_inline)) void few(const ag_linear_fwd_args *a, const float *x, int i, int64_t n0, int64_t n1,
                                                       const bool round)
 {
@@ -123,6 +156,8 @@ static inline __attribute__((always_inline)) void few(const ag_linear_fwd_args *
     case type:                                                      \
         if (a->x.dim[0] == 1)                                       \
             one_token(decode, per_block, a, x, i, n0, n1, round);   \
+        else if (VF_LANES == 16 && a->x.dim[0] == AG_LINEAR_FEW)    \
+            most_tokens(decode, per_block, a, x, i, n0, n1, round); \
         else                                                        \
             some_tokens(decode, per_block, a, x, i, n0, n1, round); \
         break;
