@@ -8,6 +8,8 @@ typedef struct {
     const char *bytes;
     size_t n, at;
     const char *name;
+    const ag_map *map; /* whose pages behind `at` are let go */
+    size_t let_go;
 } scanner;
 
 static ag_status broken(const scanner *s, ag_err *err)
@@ -38,9 +40,14 @@ static bool skip_string(scanner *s)
 /* Behind the object or list that begins here. */
 static bool skip_nested(scanner *s)
 {
+    enum { LET_GO_BYTES = 16 << 20 };
     size_t depth = 0;
     while (s->at < s->n) {
         const char c = s->bytes[s->at];
+        if (s->at - s->let_go > LET_GO_BYTES) {
+            ag_map_forget(s->map, s->let_go, s->at - s->let_go);
+            s->let_go = s->at;
+        }
         if (c == '"') {
             if (!skip_string(s)) return false;
             continue;
@@ -121,7 +128,7 @@ static ag_status cut(ag_str *text, ag_split_skeleton *out, scanner *s, ag_err *e
 ag_status ag_split_skeleton_read(ag_split_skeleton *out, const ag_map *map, const char *name, ag_err *err)
 {
     *out = (ag_split_skeleton){0};
-    scanner s = {.bytes = (const char *)map->bytes, .n = map->n, .name = name};
+    scanner s = {.bytes = (const char *)map->bytes, .n = map->n, .name = name, .map = map};
     ag_str text = {0};
     ag_status status = cut(&text, out, &s, err);
     if (!status) status = ag_json_parse(&out->root, text.text ? text.text : "", text.n, name, err);
@@ -132,7 +139,7 @@ ag_status ag_split_skeleton_read(ag_split_skeleton *out, const ag_map *map, cons
 
 ag_status ag_split_member_next(json_t **value, size_t *at, const ag_map *map, size_t end, const char *name, ag_err *err)
 {
-    scanner s = {.bytes = (const char *)map->bytes, .n = end, .at = *at, .name = name};
+    scanner s = {.bytes = (const char *)map->bytes, .n = end, .at = *at, .name = name, .map = map, .let_go = *at};
     *value = NULL;
     const bool is_first = s.at > 0 && s.bytes[s.at - 1] == '[';
     skip_space(&s);

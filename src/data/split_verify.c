@@ -143,13 +143,17 @@ static ag_split_name split_of(const verifier *v, size_t row)
     return row < v->first[AG_SPLIT_VALIDATION] ? AG_SPLIT_TRAIN : row < v->first[AG_SPLIT_HELD_OUT] ? AG_SPLIT_VALIDATION : AG_SPLIT_HELD_OUT;
 }
 
+static void forget_parts(verifier *v)
+{
+    for (int s = 0; s < AG_N_SPLITS; s++) ag_map_forget(&v->map[s], 0, v->map[s].n);
+}
+
 static ag_status read_ids(void *user, size_t i, ag_split_row *row, ag_err *err)
 {
     verifier *v = user;
     const ag_split_name s = split_of(v, i);
     const ag_split_line line = v->lines[s].line[i - v->first[s]];
-    if (atomic_fetch_add(&v->n_read, 1) % AG_SPLIT_FORGET_ROWS == 0)
-        for (int part = 0; part < AG_N_SPLITS; part++) ag_map_forget(&v->map[part], 0, v->map[part].n);
+    if (atomic_fetch_add(&v->n_read, 1) % AG_SPLIT_FORGET_ROWS == 0) forget_parts(v);
     return ag_split_row_read_ids(row, (const char *)v->map[s].bytes + line.start, line.n, &v->split->identity, v->split->part[s].path,
                                  line.number, err);
 }
@@ -229,7 +233,7 @@ static ag_status match_rows(verifier *v, const ag_map *map, const ag_split_lines
                              line.number, v->split->part[s].path);
         if (i % AG_SPLIT_FORGET_ROWS == 0) {
             ag_map_forget(map, 0, line.start);
-            ag_map_forget(&v->map[s], 0, v->map[s].n);
+            forget_parts(v);
         }
     }
     ag_split_row_free(&row);
