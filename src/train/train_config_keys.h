@@ -54,7 +54,7 @@
     INT(TRAINING, warmup_steps, 0, 0, 1000000000,                                                                             \
          "Steps in which the learning rate rises from 0. Goes before `warmup_ratio`.")                                        \
     REAL(TRAINING, warmup_ratio, 0.0, 0, 1.0, "The same as a share of all steps, rounded up.")                                \
-    REAL(TRAINING, weight_decay, 0.0, 0, 1000, "AdamW's decoupled weight decay, on all adapter matrices.")                    \
+    REAL(TRAINING, weight_decay, 0.0, 0, 1000, "AdamW's decoupled weight decay, on matrices: not on biases and norms.")                    \
     REAL(TRAINING, adam_beta1, 0.9, 0, 1.0, "AdamW's first-moment decay.")                                                    \
     REAL(TRAINING, adam_beta2, 0.999, 0, 1.0, "AdamW's second-moment decay.")                                                 \
     REAL(TRAINING, adam_epsilon, 1e-8, 0, 1.0, "AdamW's epsilon.")                                                            \
