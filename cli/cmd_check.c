@@ -1,5 +1,6 @@
 /* agoge check: what this machine can do, and what is missing. */
 #include "cli/commands.h"
+#include "cli/device_access.h"
 #include "cli/hub_access.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
@@ -59,8 +60,12 @@ static int run(int argc, char **argv)
     ag_jw_int(&w, "cores", ag_physical_cores());
     ag_jw_uint(&w, "memory_available_bytes", ag_memory_available());
     ag_jw_uint(&w, "disk_free_bytes", disk);
-    ag_jw_null(&w, "gpu");
-    ag_jw_bool(&w, "cuda", false);
+    ag_device *gpu;
+    ag_err why;
+    const bool has_gpu = cli_device_open(&gpu, "cuda", &why) == AG_OK;
+    ag_jw_string(&w, "gpu", has_gpu ? gpu->info.name : NULL);
+    ag_jw_bool(&w, "cuda", has_gpu);
+    if (!has_gpu) ag_jw_string(&w, "cuda_missing", why.text);
     ag_jw_end(&w);
 
     if (cli_format_is_json(&o.format)) {
@@ -71,8 +76,13 @@ static int run(int argc, char **argv)
             if (ag_cpu_has_level((ag_cpu_level)i)) printf(" %s", ag_cpu_level_name((ag_cpu_level)i));
         printf(" (used: %s)\ncores      %d\nmemory     %s free\ndisk       %s free here\n", ag_cpu_level_name(ag_cpu_best_level()),
                ag_physical_cores(), cli_bytes(ag_memory_available()), cli_bytes(disk));
-        printf("gpu        none used: this build trains and runs on the CPU\n");
+        if (has_gpu)
+            printf("gpu        %s, compute %d.%d, %s of %s free\n", gpu->info.name, gpu->info.major, gpu->info.minor, cli_bytes(gpu->info.memory_free),
+                   cli_bytes(gpu->info.memory_total));
+        else
+            printf("gpu        none: %s\n", why.text);
     }
+    ag_device_close(&gpu);
     ag_str_free(&out);
     return 0;
 }

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "agoge_version.h"
 #include "cli/commands.h"
+#include "cli/device_access.h"
 #include "cli/terminal.h"
 #include "ops/cpu_level.h"
 
@@ -36,9 +37,13 @@ static int help(void)
 
 static int version(void)
 {
-    printf("agoge %s (%s)\ncompiler  %s\nlibraries jansson %s, libyaml %s, zlib %s, %s\ncpu       %s, level %s\ncuda      no\n",
+    ag_device *gpu;
+    ag_err err;
+    const bool has_cuda = cli_device_open(&gpu, "cuda", &err) == AG_OK;
+    printf("agoge %s (%s)\ncompiler  %s\nlibraries jansson %s, libyaml %s, zlib %s, %s\ncpu       %s, level %s\ncuda      %s\n",
            AGOGE_VERSION, AGOGE_COMMIT, AGOGE_COMPILER, JANSSON_VERSION, yaml_get_version_string(), zlibVersion(),
-           OpenSSL_version(OPENSSL_VERSION), ag_cpu_name(), ag_cpu_level_name(ag_cpu_best_level()));
+           OpenSSL_version(OPENSSL_VERSION), ag_cpu_name(), ag_cpu_level_name(ag_cpu_best_level()), has_cuda ? "yes" : err.text);
+    ag_device_close(&gpu);
     return 0;
 }
 

@@ -28,9 +28,9 @@ void cli_log_to_stderr(void) { ag_log_set_sink(log_line, NULL); }
 
 const char *cli_duration(double seconds)
 {
-    static char text[4][32];
+    static char text[8][32];
     static int at;
-    char *out = text[at = (at + 1) % 4];
+    char *out = text[at = (at + 1) % 8];
     const long s = (long)(seconds + 0.5);
     if (s < 60)
         snprintf(out, sizeof text[0], "%lds", s);
@@ -43,9 +43,9 @@ const char *cli_duration(double seconds)
 
 const char *cli_bytes(uint64_t bytes)
 {
-    static char text[4][32];
+    static char text[8][32];
     static int at;
-    char *out = text[at = (at + 1) % 4];
+    char *out = text[at = (at + 1) % 8];
     const double kib = 1024;
     if (bytes < 1024)
         snprintf(out, sizeof text[0], "%llu B", (unsigned long long)bytes);

@@ -2,6 +2,7 @@
 
 /* ---- buffers ---------------------------------------------------------------------------------------------------------------------- */
 static bkl_bf16 *matrix(ag_layout *layout, int64_t rows, int64_t columns) { return ag_layout_place(layout, (size_t)(rows * columns) * sizeof(bkl_bf16)); }
+static bkl_bf16 *within(bkl_bf16 *of, int64_t n) { return of ? of + n : NULL; } /* NULL while sizes are counted */
 static float *floats(ag_layout *layout, int64_t n) { return ag_layout_place(layout, (size_t)n * sizeof(float)); }
 
 void ag_device_buffers_place(ag_layout *l, ag_device_buffers *b, const ag_description *d, int64_t T, int64_t M, int64_t R)
@@ -15,9 +16,15 @@ void ag_device_buffers_place(ag_layout *l, ag_device_buffers *b, const ag_descri
     b->k = matrix(l, T, GD);
     b->v = matrix(l, T, GD);
     b->o = matrix(l, T, HD);
-    b->gate = matrix(l, T, d->F);
-    b->up = matrix(l, T, d->F);
-    b->gated = matrix(l, T, d->F);
+    /* Rows with a target pass the head while no layer is at work; gradients of attention are made when those of the gated product are used up. */
+    const int64_t both = 2 * T * d->F, head = (2 * M + 1) * d->C, of_attention = T * 2 * (HD + GD);
+    b->gate = b->rows = matrix(l, 1, both > head ? both : head);
+    b->up = within(b->gate, T * d->F);
+    b->drows = within(b->rows, M * d->C);
+    b->gated = b->dgated = b->d_o = matrix(l, 1, T * d->F > of_attention ? T * d->F : of_attention);
+    b->dq = within(b->d_o, T * HD);
+    b->dk = within(b->dq, T * HD);
+    b->dv = within(b->dk, T * GD);
     for (int p = 0; p < AG_N_PROJ; p++) {
         b->h[p] = matrix(l, T, R);
         b->dh[p] = matrix(l, T, R);
@@ -26,13 +33,6 @@ void ag_device_buffers_place(ag_layout *l, ag_device_buffers *b, const ag_descri
     b->d = matrix(l, T, d->C);
     b->d_mid = matrix(l, T, d->C);
     b->dnormed = matrix(l, T, d->C);
-    b->dq = matrix(l, T, HD);
-    b->dk = matrix(l, T, GD);
-    b->dv = matrix(l, T, GD);
-    b->d_o = matrix(l, T, HD);
-    b->dgated = matrix(l, T, d->F);
-    b->rows = matrix(l, M, d->C);
-    b->drows = matrix(l, M + 1, d->C);
     b->lse = floats(l, T * d->H);
     b->r_attn = floats(l, T);
     b->r_ffn = floats(l, T);

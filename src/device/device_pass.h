@@ -8,7 +8,8 @@
 
 enum { AG_DEVICE_INTS_PER_TOKEN = 5, AG_DEVICE_INTS_PER_TARGET = 2 };
 
-/* Buffers of a pass; T and M are the largest micro-batch's. */
+/* Buffers of a pass; T and M are the largest micro-batch's. Some share memory: rows and drows with gate and up; dgated and d_o, dq, dk, dv
+ * with gated. */
 typedef struct {
     bkl_bf16 *kept;                   /* [L+1,T,C] the stream before each layer, and behind the last */
     bkl_bf16 *normed, *mid, *sub;     /* [T,C] a norm's output; the stream behind attention; what a sublayer gives */
