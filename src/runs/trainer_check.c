@@ -258,9 +258,9 @@ static ag_status check_lists(const checkpoint *c, const ag_torch_value *root, ag
     static const char *const keys[] = {"base_lrs", "_last_lr", "lr_lambdas"};
     for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
         const ag_torch_value *v = ag_torch_get(root, keys[k]);
-        if (v && (!ag_torch_is(v, AG_TORCH_LIST) || v->n != N_GROUPS))
+        if (v && (!ag_torch_is(v, AG_TORCH_LIST) || v->n != (uint32_t)c->n_groups))
             return ag_fail(err, AG_E_FORMAT, "'%s' is %s; a list with one value for each of the optimizer's %d groups was expected", keys[k],
-                           ag_torch_describe(c->arena, v), N_GROUPS);
+                           ag_torch_describe(c->arena, v), c->n_groups);
         for (uint32_t i = 0; v && k < 2 && i < v->n; i++) {
             const ag_torch_value *lr = v->items[i];
             const bool is_rate = ag_torch_is(lr, AG_TORCH_INT) || (ag_torch_is(lr, AG_TORCH_FLOAT) && isfinite(lr->real));

@@ -206,6 +206,26 @@ static void a_resume_takes_the_newest_checkpoint_that_lacks_nothing(void **state
     assert_true(fixture_exists("out/tiny/checkpoint-2") && fixture_exists("out/tiny/checkpoint-4"));
 }
 
+/* Whatever agoge can train it can go on from and export, and run-status says so. */
+static void runs_of_every_kind_are_ready(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"optim=adamw_8bit", "loraplus_lr_ratio=4", "use_dora=true", "modules_to_save=[lm_head]", "bias=all",
+                                        "target_modules=[embed_tokens,q_proj]"};
+    tiny_folder_make(".");
+    fixture_write("tiny.yaml", "model_id: model\ndataset_path: rows.jsonl\noutput_dir: out\nlogging_dir: log\nmax_seq_length: 64\nlora_r: 4\n"
+                               "target_modules_mode: explicit\nmax_steps: 2\ngradient_accumulation_steps: 2\n");
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        train(ag_arena_printf(&arena, "--set run_name=kind-%zu --set '%s'", i, kinds[i]));
+        expect_said(0, "");
+        const char *status = agoge(ag_arena_printf(&arena, "run-status out/kind-%zu", i));
+        char *said = fixture_read("stderr.txt", NULL);
+        if (!strstr(status, "\"resume\": {\n    \"ready\": true") || !strstr(status, "\"export\": {\n    \"ready\": true"))
+            fail_msg("%s: not ready: %s", kinds[i], said);
+        free(said);
+    }
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -215,6 +235,7 @@ int main(void)
         T(edge_33_cleanup_prints_one_document_and_its_exit_codes),
         T(the_cleanup_table_is_exactly_this),
         T(a_resume_takes_the_newest_checkpoint_that_lacks_nothing),
+        T(runs_of_every_kind_are_ready),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
