@@ -5,6 +5,7 @@
 #include "support/tiny_folder.h"
 #include "support/unit_test.h"
 
+#include "base/digest.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "lab/f0_record.h"
@@ -108,6 +109,12 @@ static void what_was_sealed_verifies_and_a_changed_byte_does_not(void **state)
              "  \"bundle_schema_version\": \"agoge.reproducibility-bundle.v1\",\n  \"failures\": []\n}\n", dir);
     assert_string_equal(said, want);
     free(said);
+    /* The markers' config_digest is that of the locked config without its newline. */
+    char *locked = file_text(in_dir("bundle/config/locked.json")), *markers = file_text(in_dir("runs/t/telemetry/agoge-markers.jsonl"));
+    snprintf(want, sizeof want, "\"config_digest\":\"sha256:%s\"", ag_sha256_bytes(locked, strlen(locked) - 1).hex);
+    assert_non_null(strstr(markers, want));
+    free(locked);
+    free(markers);
     RUN(0, "verdict               pass\n", "verify-bundle", "bundle", "--format", "table");
     RUN(1, "does not exist", "verify-bundle", "nowhere");
     RUN(1, "may not hold the component '..'", "verify-bundle", "bundle/../bundle");
