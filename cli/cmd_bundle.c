@@ -75,7 +75,7 @@ static const cli_option seal_table[] = {
     CLI_STRING("locked-config-path", options, parts.locked_config, "PATH", "likewise, config/locked.json", 0),
     CLI_STRING("split-manifest-path", options, parts.split_manifest, "PATH", "likewise, split_manifest.json", 0),
     CLI_STRING("adapter-index-path", options, parts.adapter_index, "PATH", "likewise, adapter/artifact_index.json", 0),
-    CLI_STRING("merged-index-path", options, parts.merged_index, "PATH", "likewise, merged/artifact_index.json (default: none)", 0),
+    CLI_STRING("merged-index-path", options, parts.merged_index, "PATH", "likewise, merged/artifact_index.json (default: that, if it is there)", 0),
     CLI_STRING("contract-path", options, parts.contract, "PATH", "likewise, contract.json", 0),
     CLI_STRING("sign-key", options, sign_key, "FILE", "an Ed25519 private key (PEM) to sign the inventory with", 0),
     CLI_CHOICE("format", options, format, "FORMAT", "json (default) or table", report_formats),

@@ -9,6 +9,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "seal/bundle.h"
+#include "seal/split_reader.h"
 #include "train/config_record.h"
 #include "train/replay.h"
 
@@ -57,7 +58,8 @@ static ag_status verified(const char *dir, int n_threads, ag_err *err)
 static ag_status find_in_bundle(place *p, const options *o, int n_threads, ag_err *err)
 {
     char *dir;
-    json_t *inventory, *split;
+    json_t *inventory;
+    ag_split_reader *split;
     AG_TRY(verified(o->bundle, n_threads, err));
     AG_TRY(ag_path_existing_dir(&dir, o->bundle, &p->arena, err));
     AG_TRY(ag_json_load(&inventory, ag_path_join(&p->arena, dir, AG_BUNDLE_INVENTORY_FILE), 64 << 20, err));
@@ -65,10 +67,10 @@ static ag_status find_in_bundle(place *p, const options *o, int n_threads, ag_er
     const char *adapter = ag_path_join(&p->arena, dir, json_string_value(json_object_get(inventory, "adapter_artifact_index_path")));
     const char *split_manifest = ag_path_join(&p->arena, dir, json_string_value(json_object_get(inventory, "split_manifest_path")));
     ag_json_free(&inventory);
-    AG_TRY(ag_json_load(&split, split_manifest, 256 << 20, err));
-    const char *train = json_string_value(json_object_get(json_object_get(json_object_get(split, "splits"), "train"), "path"));
+    AG_TRY(ag_split_reader_load(&split, split_manifest, err));
+    const char *train = json_string_value(json_object_get(json_object_get(json_object_get(split->root, "splits"), "train"), "path"));
     p->dataset = ag_path_join(&p->arena, ag_path_dir(&p->arena, split_manifest), train);
-    ag_json_free(&split);
+    ag_split_reader_free(&split);
     p->files = (ag_replay_files){.manifest = manifest, .checkpoints = ag_path_dir(&p->arena, adapter),
                                  .metrics = ag_path_join(&p->arena, ag_path_dir(&p->arena, manifest), "metrics.jsonl")};
     if (ag_path_is_file(p->files.metrics)) return AG_OK;

@@ -157,7 +157,7 @@ static ag_status add_window(overrides *all, const options *o, ag_err *err)
         add_override(all, o, "telemetry.profile_window.enabled", r.enabled ? "true" : "false");
         add_override(all, o, "telemetry.profile_window.start_step", ag_arena_printf(&all->arena, "%lld", (long long)r.start_step));
         add_override(all, o, "telemetry.profile_window.end_step", ag_arena_printf(&all->arena, "%lld", (long long)r.end_step));
-        if (!backend) backend = r.backend;
+        if (!backend) backend = ag_arena_strdup(&all->arena, r.backend);
     }
     if (backend) add_override(all, o, "telemetry.profile_window.backend", ag_arena_printf(&all->arena, "\"%s\"", backend));
     return AG_OK;

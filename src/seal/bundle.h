@@ -25,9 +25,9 @@
 #define AG_BUNDLE_INVENTORY_FILE "reproducibility-bundle.json"
 #define AG_BUNDLE_SIGNATURE_FILE "reproducibility-bundle.sig"
 
-/* Paths in the bundle, canonical and relative. */
+/* Paths in the bundle, canonical and relative. merged_index may be NULL: sealing takes merged/artifact_index.json where it is there. */
 typedef struct {
-    const char *run_manifest, *locked_config, *split_manifest, *adapter_index, *merged_index /* may be NULL */, *contract;
+    const char *run_manifest, *locked_config, *split_manifest, *adapter_index, *merged_index, *contract;
 } ag_bundle_parts;
 #define AG_BUNDLE_PARTS_DEFAULT                                                                                                      \
     {"run/manifest.json", "config/locked.json", "split_manifest.json", "adapter/artifact_index.json", NULL, "contract.json"}

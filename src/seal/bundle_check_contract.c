@@ -2,6 +2,7 @@
 #include "seal/bundle_checks.h"
 
 #include "seal/portable_path.h"
+#include "seal/split_reader.h"
 #include "seal/strict.h"
 
 #include <math.h>
@@ -105,15 +106,16 @@ static bool check_arms_present(ag_bundle *b, const json_t *root, const char *pat
 static void check_tasks(ag_bundle *b, const json_t *root, const char *path)
 {
     const json_t *ids = json_object_get(root, "logical_task_ids");
-    const json_t *members = json_object_get(json_object_get(json_object_get(b->split.root, "splits"), "held_out"), "members");
+    const ag_split_member_record *members = b->split.reader->list[AG_SPLIT_HELD_OUT_LIST].members;
+    const size_t n = json_array_size(ids), n_members = b->split.reader->list[AG_SPLIT_HELD_OUT_LIST].n;
     size_t same = 0;
-    const size_t n = json_array_size(ids);
-    while (same < n && same < json_array_size(members) &&
-           strcmp(json_string_value(json_array_get(ids, same)), ag_strict_text(json_array_get(members, same), "canonical_id")) == 0)
-        same++;
-    if (n == 0 || same < n || n != json_array_size(members))
+    for (; same < n && same < n_members; same++) {
+        const ag_member_key id = ag_member_key_of(json_string_value(json_array_get(ids, same))), *member = &members[same].key[AG_MEMBER_CANONICAL_ID];
+        if (id.high != member->high || id.low != member->low) break;
+    }
+    if (n == 0 || same < n || n != n_members)
         ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "logical_task_ids are not the held-out members in their order (%zu ids, %zu members, the first %zu agree); "
-                             "evaluate on the bundled split", n, json_array_size(members), same);
+                             "evaluate on the bundled split", n, n_members, same);
     const ag_sha256 digest = ag_json_canonical_digest(ids);
     const json_t *arms[] = {root, json_object_get(root, "base"), json_object_get(root, "sft")};
     for (int i = 0; i < 3; i++)

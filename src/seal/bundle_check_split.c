@@ -2,6 +2,7 @@
 #include "seal/bundle_checks.h"
 
 #include "seal/portable_path.h"
+#include "seal/split_reader.h"
 #include "seal/strict.h"
 
 #include <errno.h>
@@ -10,8 +11,9 @@
 #include <unistd.h>
 
 #define SPLIT_VERSION "agoge.split-manifest.v1"
-enum { MANIFEST_MAX_BYTES = 256 << 20, READ_BYTES = 256 << 10, N_SPLITS = 3 };
-static const char *const split_names[N_SPLITS] = {"train", "validation", "held_out"};
+enum { READ_BYTES = 256 << 10, N_SPLITS = AG_N_SPLIT_LISTS };
+static const uint64_t MANIFEST_MAX_BYTES = (uint64_t)8 << 30; /* members take a twelfth of it in memory */
+#define split_names ag_split_list_names
 
 #define FIELDS(table) table, sizeof table / sizeof *table
 
@@ -38,11 +40,6 @@ static const ag_strict_field splits_fields[] = {
     {"train", AG_STRICT_OBJECT, 0}, {"validation", AG_STRICT_OBJECT, 0}, {"held_out", AG_STRICT_OBJECT, 0}};
 static const ag_strict_field split_fields[] = {
     {"path", AG_STRICT_TEXT, 0}, {"sha256", AG_STRICT_DIGEST, 0}, {"record_count", AG_STRICT_POSITIVE, 0}, {"members", AG_STRICT_LIST, 0}};
-static const ag_strict_field member_fields[] = {
-    {"canonical_id", AG_STRICT_TEXT, 0},    {"lineage_id", AG_STRICT_TEXT, 0},       {"group_id", AG_STRICT_TEXT, AG_STRICT_NULLABLE},
-    {"source_coordinate", AG_STRICT_TEXT, 0}, {"content_sha256", AG_STRICT_DIGEST, 0}, {"raw_line_sha256", AG_STRICT_DIGEST, 0},
-    {"materialized_line_sha256", AG_STRICT_DIGEST, 0},
-};
 static const ag_strict_field audit_fields[] = {
     {"status", AG_STRICT_TEXT, 0},
     {"exact_content_cross_split", AG_STRICT_COUNT, 0}, {"canonical_id_cross_split", AG_STRICT_COUNT, 0},
@@ -66,104 +63,110 @@ static ag_status check_schema(const json_t *root, ag_err *err)
     AG_TRY(ag_strict_object(json_object_get(root, "leakage_audit"), "leakage_audit", FIELDS(audit_fields), err));
     AG_TRY(ag_strict_object(json_object_get(root, "token_statistics"), "token_statistics", FIELDS(token_fields), err));
     AG_TRY(ag_strict_object(json_object_get(root, "splits"), "splits", FIELDS(splits_fields), err));
-    for (int s = 0; s < N_SPLITS; s++) {
-        const json_t *split = split_of(root, s), *members = json_object_get(split, "members");
-        AG_TRY(ag_strict_object(split, split_names[s], FIELDS(split_fields), err));
-        for (size_t i = 0; i < json_array_size(members); i++)
-            AG_TRY(ag_strict_object(json_array_get(members, i), "a member of a split", FIELDS(member_fields), err));
-    }
+    for (int s = 0; s < N_SPLITS; s++) AG_TRY(ag_strict_object(split_of(root, s), split_names[s], FIELDS(split_fields), err));
     return AG_OK;
 }
 
 /* ---- what the manifest says of itself ------------------------------------------------------------------------------------------ */
 typedef struct {
-    const char *value;
+    ag_member_key key;
     int split;
+    size_t member;
 } owned;
 
-static int by_value(const void *a, const void *b) { return strcmp(((const owned *)a)->value, ((const owned *)b)->value); }
-
-static size_t count_members(const json_t *root)
+static int by_key(const void *a, const void *b)
 {
-    size_t n = 0;
-    for (int s = 0; s < N_SPLITS; s++) n += json_array_size(json_object_get(split_of(root, s), "members"));
-    return n;
+    const owned *x = a, *y = b;
+    if (x->key.high != y->key.high) return x->key.high < y->key.high ? -1 : 1;
+    if (x->key.low != y->key.low) return x->key.low < y->key.low ? -1 : 1;
+    if (x->split != y->split) return x->split - y->split;
+    return (x->member > y->member) - (x->member < y->member);
 }
 
-/* Whether `key` has one value in two splits, or, with `unique`, twice at all. The first such value in *value. */
-static bool is_shared(const json_t *root, const char *key, bool unique, owned *room, const char **value)
+/* The first two members that share what they must not; the first two of a split or of two splits. False: there are none. */
+static bool find_shared(const ag_split_reader *r, int which, owned *room, const owned **first)
 {
     size_t n = 0;
-    for (int s = 0; s < N_SPLITS; s++) {
-        const json_t *members = json_object_get(split_of(root, s), "members");
-        for (size_t i = 0; i < json_array_size(members); i++) {
-            const char *text = json_string_value(json_object_get(json_array_get(members, i), key));
-            if (text) room[n++] = (owned){text, s};
+    const bool unique = which == AG_MEMBER_CANONICAL_ID || which == AG_MEMBER_SOURCE_COORDINATE;
+    for (int s = 0; s < N_SPLITS; s++)
+        for (size_t i = 0; i < r->list[s].n; i++) {
+            const ag_member_key key = r->list[s].members[i].key[which];
+            if (key.high || key.low) room[n++] = (owned){key, s, i};
         }
-    }
-    if (n) qsort(room, n, sizeof *room, by_value);
+    if (n) qsort(room, n, sizeof *room, by_key);
     for (size_t i = 1; i < n; i++)
-        if (strcmp(room[i - 1].value, room[i].value) == 0 && (unique || room[i - 1].split != room[i].split)) {
-            *value = room[i].value;
+        if (room[i - 1].key.high == room[i].key.high && room[i - 1].key.low == room[i].key.low && (unique || room[i - 1].split != room[i].split)) {
+            *first = &room[i - 1];
             return true;
         }
     return false;
 }
 
-static void check_sums(ag_bundle *b, const json_t *root, const char *path)
+static void check_audit(ag_bundle *b, const json_t *root, const char *path)
 {
     static const char *const counters[] = {"exact_content_cross_split", "canonical_id_cross_split", "source_coordinate_cross_split",
                                            "lineage_cross_split", "declared_group_cross_split"};
-    static const struct {
-        const char *key;
-        bool unique;
-    } keys[] = {{"canonical_id", true}, {"source_coordinate", true}, {"content_sha256", false}, {"lineage_id", false}, {"group_id", false}};
     const json_t *audit = json_object_get(root, "leakage_audit");
     bool clean = strcmp(ag_strict_text(audit, "status"), "passed") == 0;
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) clean = clean && json_integer_value(json_object_get(audit, counters[i])) == 0;
     if (!clean)
         ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "its leakage audit did not pass; freeze the split again");
+}
 
-    int64_t sum = 0;
-    for (int s = 0; s < N_SPLITS; s++) {
-        const json_t *split = split_of(root, s);
-        const int64_t n = json_integer_value(json_object_get(split, "record_count")), n_members = (int64_t)json_array_size(json_object_get(split, "members"));
-        if (n != n_members)
-            ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "%s has %lld records and %lld members; freeze the split again", split_names[s],
-                                 (long long)n, (long long)n_members);
-        sum += n_members;
-    }
-    const int64_t n_source = json_integer_value(json_object_get(json_object_get(root, "source"), "record_count"));
-    if (sum != n_source)
-        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "its splits have %lld members, the source had %lld records; freeze the split again",
-                             (long long)sum, (long long)n_source);
-    owned *room = calloc(count_members(root) + 1, sizeof *room);
-    if (!room) ag_out_of_memory(sizeof *room);
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const char *value;
-        if (is_shared(root, keys[i].key, keys[i].unique, room, &value))
-            ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "the %s '%.120s' stands in %s; freeze the split again", keys[i].key, value,
-                                 keys[i].unique ? "two members" : "two splits");
+static void check_members(ag_bundle *b, const ag_split_reader *r, size_t n_members, const char *path)
+{
+    owned *room = calloc(n_members + 1, sizeof *room);
+    if (!room) ag_out_of_memory(n_members * sizeof *room);
+    for (int k = 0; k < AG_N_MEMBER_KEYS; k++) {
+        const owned *first;
+        if (find_shared(r, k, room, &first))
+            ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "the %s of row %zu of %s stands again in row %zu of %s; freeze the split again",
+                                 ag_member_key_names[k], first[0].member + 1, split_names[first[0].split], first[1].member + 1, split_names[first[1].split]);
     }
     free(room);
 }
 
+static void check_sums(ag_bundle *b, const ag_split_reader *r, const char *path)
+{
+    size_t sum = 0;
+    for (int s = 0; s < N_SPLITS; s++) {
+        const int64_t n = json_integer_value(json_object_get(split_of(r->root, s), "record_count"));
+        if (n != (int64_t)r->list[s].n)
+            ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "%s has %lld records and %zu members; freeze the split again", split_names[s],
+                                 (long long)n, r->list[s].n);
+        sum += r->list[s].n;
+    }
+    const int64_t n_source = json_integer_value(json_object_get(json_object_get(r->root, "source"), "record_count"));
+    if ((int64_t)sum != n_source)
+        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "its splits have %zu members, the source had %lld records; freeze the split again",
+                             sum, (long long)n_source);
+    check_members(b, r, sum, path);
+}
+
 /* ---- the files of the splits ------------------------------------------------------------------------------------------------------ */
 typedef struct {
-    const json_t *members;
-    size_t n_lines;
+    const ag_split_member_record *members;
+    size_t n_members, n_lines;
     size_t first_wrong; /* SIZE_MAX: none */
     ag_sha256_state *state;
     bool is_blank;
 } line_check;
+
+static bool is_digest_of(const unsigned char bytes[32], const ag_sha256 *digest)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (int i = 0; i < 32; i++)
+        if (digest->hex[2 * i] != digits[bytes[i] >> 4] || digest->hex[2 * i + 1] != digits[bytes[i] & 15]) return false;
+    return true;
+}
 
 static void end_line(line_check *c)
 {
     const ag_sha256 digest = ag_sha256_end(c->state);
     c->state = ag_sha256_begin();
     if (!c->is_blank) {
-        const char *want = ag_strict_text(json_array_get(c->members, c->n_lines), "materialized_line_sha256");
-        if (strcmp(want, digest.hex) != 0 && c->first_wrong == SIZE_MAX) c->first_wrong = c->n_lines;
+        const bool is_member = c->n_lines < c->n_members && is_digest_of(c->members[c->n_lines].line, &digest);
+        if (!is_member && c->first_wrong == SIZE_MAX) c->first_wrong = c->n_lines;
         c->n_lines++;
     }
     c->is_blank = true;
@@ -202,9 +205,9 @@ static bool check_lines(ag_bundle *b, const ag_bundle_entry *file, line_check *c
     return got >= 0;
 }
 
-static void check_file(ag_bundle *b, const json_t *root, int s, const char *manifest_path)
+static void check_file(ag_bundle *b, const ag_split_reader *r, int s, const char *manifest_path)
 {
-    const json_t *split = split_of(root, s);
+    const json_t *split = split_of(r->root, s);
     const char *written = ag_strict_text(split, "path");
     const char *fault = ag_portable_path_fault(written);
     const char *path = fault ? NULL : ag_portable_path_resolve(&b->arena, ag_portable_path_dir(&b->arena, manifest_path), written);
@@ -224,7 +227,7 @@ static void check_file(ag_bundle *b, const json_t *root, int s, const char *mani
                              split_names[s]);
         return;
     }
-    line_check c = {.members = json_object_get(split, "members"), .first_wrong = SIZE_MAX};
+    line_check c = {.members = r->list[s].members, .n_members = r->list[s].n, .first_wrong = SIZE_MAX};
     if (!check_lines(b, ag_bundle_tree_file(&b->tree, path), &c)) return;
     if ((int64_t)c.n_lines != json_integer_value(json_object_get(split, "record_count")))
         ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "has %zu rows, the split manifest says %lld; freeze the split again", c.n_lines,
@@ -234,27 +237,63 @@ static void check_file(ag_bundle *b, const json_t *root, int s, const char *mani
                              c.first_wrong + 1);
 }
 
-void ag_bundle_check_split(ag_bundle *b)
+/* ---- all of it ------------------------------------------------------------------------------------------------------------------------ */
+/* False where the manifest could not be read; the report says why. */
+static bool read_manifest(ag_bundle *b, ag_split_reader *r, const char *path)
 {
-    const char *path = b->inventory.parts.split_manifest;
+    const ag_bundle_entry *file = ag_bundle_tree_file(&b->tree, path);
+    if (file->identity.size > MANIFEST_MAX_BYTES) {
+        ag_bundle_report_add(b->report, AG_BUNDLE_INVALID_JSON, path, "has %llu bytes; a split manifest has at most %llu", (unsigned long long)file->identity.size,
+                             (unsigned long long)MANIFEST_MAX_BYTES);
+        return false;
+    }
+    const int fd = ag_bundle_tree_open(&b->tree, file, b->report);
+    if (fd < 0) return false;
+    char *block = malloc(READ_BYTES);
+    if (!block) ag_out_of_memory(READ_BYTES);
     ag_err err;
-    json_t *root = ag_bundle_load_json(b, path, MANIFEST_MAX_BYTES);
-    if (!root) return;
-    const char *version = ag_strict_text(root, "schema_version");
+    ag_status status = AG_OK;
+    ssize_t got;
+    do {
+        got = read(fd, block, READ_BYTES);
+        if (got > 0) status = ag_split_reader_feed(r, block, (size_t)got, &err);
+    } while (!status && (got > 0 || (got < 0 && errno == EINTR)));
+    free(block);
+    close(fd);
+    if (!status && got < 0) {
+        ag_bundle_report_add(b->report, AG_BUNDLE_UNSAFE_PATH, path, "cannot be read; check its permissions and the disk");
+        return false;
+    }
+    if (!status) status = ag_split_reader_end(r, &err);
+    if (status) ag_bundle_report_add(b->report, AG_BUNDLE_INVALID_JSON, path, "%s; freeze the split again", err.text);
+    return !status;
+}
+
+static void check_manifest(ag_bundle *b, ag_split_reader *r, const char *path)
+{
+    ag_err err;
+    const char *version = ag_strict_text(r->root, "schema_version");
     if (strcmp(version, SPLIT_VERSION) != 0) {
         ag_bundle_report_add(b->report, AG_BUNDLE_UNKNOWN_VERSION, path, "schema_version is '%.200s', this program knows '%s'; verify with a version of agoge that knows it",
                              version, SPLIT_VERSION);
-        ag_json_free(&root);
         return;
     }
-    if (check_schema(root, &err)) {
+    if (check_schema(r->root, &err)) {
         ag_bundle_report_add(b->report, AG_BUNDLE_INVALID_JSON, path, "%s; freeze the split again", err.text);
-        ag_json_free(&root);
         return;
     }
-    check_sums(b, root, path);
-    for (int s = 0; s < N_SPLITS; s++) check_file(b, root, s, path);
-    b->split = (ag_bundle_split){.is_read = true, .root = root, .manifest_sha256 = ag_bundle_inventory_find(&b->inventory, path)->sha256,
-                                 .train_sha256 = ag_strict_text(split_of(root, 0), "sha256"),
-                                 .held_out_sha256 = ag_strict_text(split_of(root, 2), "sha256")};
+    check_audit(b, r->root, path);
+    check_sums(b, r, path);
+    for (int s = 0; s < N_SPLITS; s++) check_file(b, r, s, path);
+    b->split.is_read = true;
+    b->split.manifest_sha256 = ag_bundle_inventory_find(&b->inventory, path)->sha256;
+    b->split.train_sha256 = ag_strict_text(split_of(r->root, AG_SPLIT_TRAIN_LIST), "sha256");
+    b->split.held_out_sha256 = ag_strict_text(split_of(r->root, AG_SPLIT_HELD_OUT_LIST), "sha256");
+}
+
+void ag_bundle_check_split(ag_bundle *b)
+{
+    const char *path = b->inventory.parts.split_manifest;
+    b->split.reader = ag_split_reader_create();
+    if (read_manifest(b, b->split.reader, path)) check_manifest(b, b->split.reader, path);
 }

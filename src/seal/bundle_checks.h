@@ -12,7 +12,7 @@ typedef struct {
     bool is_read;
     const char *manifest_sha256; /* of split_manifest.json */
     const char *train_sha256, *held_out_sha256;
-    json_t *root;                /* the manifest's; held-out members are in order there */
+    struct ag_split_reader *reader; /* the manifest, its members in order */
 } ag_bundle_split;
 
 typedef struct {

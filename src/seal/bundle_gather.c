@@ -6,6 +6,7 @@
 #include "base/fs.h"
 #include "seal/artifact_index.h"
 #include "seal/portable_path.h"
+#include "seal/split_reader.h"
 #include "seal/strict.h"
 
 #include <errno.h>
@@ -125,11 +126,11 @@ static ag_status copy_splits(gather *g, const json_t *root, const char *manifest
 static ag_status take_split(gather *g, const ag_bundle_gather_options *o, ag_err *err)
 {
     char *manifest;
-    json_t *root;
+    ag_split_reader *reader;
     AG_TRY(ag_path_existing_file(&manifest, o->split_manifest, &g->arena, err));
-    AG_TRY(ag_json_load(&root, manifest, JSON_MAX_BYTES, err));
-    ag_status status = copy_splits(g, root, manifest, err);
-    ag_json_free(&root);
+    AG_TRY(ag_split_reader_load(&reader, manifest, err));
+    ag_status status = copy_splits(g, reader->root, manifest, err);
+    ag_split_reader_free(&reader);
     return status ? status : copy_file(g, manifest, in_bundle(g, "split_manifest.json"), err);
 }
 
@@ -183,8 +184,7 @@ ag_status ag_bundle_gather(ag_bundle_report *report, const char *out, const ag_b
     if (!g.block) ag_out_of_memory(COPY_BYTES);
     status = fill(&g, options, err);
     if (!status) {
-        ag_bundle_seal_options seal = {.parts = AG_BUNDLE_PARTS_DEFAULT, .key = options->key, .n_threads = options->n_threads};
-        if (options->merged_dir) seal.parts.merged_index = "merged/artifact_index.json";
+        const ag_bundle_seal_options seal = {.parts = AG_BUNDLE_PARTS_DEFAULT, .key = options->key, .n_threads = options->n_threads};
         status = ag_bundle_seal(report, dir.staging, &seal, err);
         report->bundle_path = ag_arena_strdup(&report->arena, checked); /* not where it was staged */
         if (status == AG_E_VERIFY) (void)ag_fail(err, status, "%s: would not verify (%zu failure%s), so it was not made; mend what the report says", out,

@@ -42,7 +42,10 @@ static bool check(ag_bundle *b, ag_str *text, const char *dir, const ag_bundle_s
     if (!ag_bundle_tree_scan(&b->tree, dir, b->report)) return false;
     ag_bundle_tree_digest(&b->tree, options->n_threads, b->report);
     if (!ag_bundle_passes(b->report)) return false;
-    ag_bundle_inventory_compose(text, &b->tree, &options->parts);
+    ag_bundle_parts parts = options->parts;
+    static const char usual_merged[] = "merged/" AG_ARTIFACT_INDEX_FILE;
+    if (!parts.merged_index && ag_bundle_tree_file(&b->tree, usual_merged)) parts.merged_index = usual_merged;
+    ag_bundle_inventory_compose(text, &b->tree, &parts);
     if (!ag_bundle_inventory_parse(&b->inventory, text->text, text->n, &b->arena, b->report)) return false;
     ag_bundle_check_all(b);
     return ag_bundle_passes(b->report);

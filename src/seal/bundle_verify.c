@@ -2,6 +2,7 @@
 #include "seal/bundle_checks.h"
 
 #include "base/fs.h"
+#include "seal/split_reader.h"
 
 #include <fnmatch.h>
 #include <string.h>
@@ -137,7 +138,7 @@ ag_status ag_bundle_verify(ag_bundle_report *report, const char *dir, const ag_b
 
 void ag_bundle_close(ag_bundle *b)
 {
-    ag_json_free(&b->split.root);
+    ag_split_reader_free(&b->split.reader);
     ag_bundle_tree_close(&b->tree);
     ag_arena_free(&b->arena);
 }

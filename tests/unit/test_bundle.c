@@ -76,6 +76,21 @@ static void sealing_writes_the_inventory_that_an_independent_program_wrote(void 
     bundle_end();
 }
 
+static void a_merged_model_that_is_there_is_never_left_out(void **state)
+{
+    (void)state;
+    ag_err err;
+    ag_bundle_report report;
+    bundle_begin("merged");
+    must(ag_bundle_seal(&report, bundle_file(""), &(ag_bundle_seal_options){.parts = AG_BUNDLE_PARTS_DEFAULT, .n_threads = 1}, &err));
+    ag_bundle_report_free(&report);
+    char *text = file_text(bundle_file(AG_BUNDLE_INVENTORY_FILE));
+    assert_non_null(strstr(text, "\"merged_artifact_index_path\":\"merged/artifact_index.json\""));
+    free(text);
+    bundle_expect("");
+    bundle_end();
+}
+
 static void what_would_not_verify_is_not_sealed(void **state)
 {
     (void)state;
@@ -442,8 +457,8 @@ static void a_split_that_is_not_the_frozen_one_is_named(void **state)
     snprintf(want, sizeof want, "%ssplit_identity split_manifest.json\n", others);
     resealed("adapter", manifest, "\"record_count\":9", "\"record_count\":10", want, "the source had 10 records");
     resealed("adapter", manifest, "\"lineage_cross_split\":0", "\"lineage_cross_split\":1", want, "leakage audit");
-    resealed("adapter", manifest, "\"lineage_id\":\"train-line-0\"", "\"lineage_id\":\"held_out-line-0\"", want, "stands in two splits");
-    resealed("adapter", manifest, "\"canonical_id\":\"train-0\"", "\"canonical_id\":\"train-1\"", want, "stands in two members");
+    resealed("adapter", manifest, "\"lineage_id\":\"train-line-0\"", "\"lineage_id\":\"held_out-line-0\"", want, "the lineage_id of row 1 of train stands again in row 1 of held_out");
+    resealed("adapter", manifest, "\"canonical_id\":\"train-0\"", "\"canonical_id\":\"train-1\"", want, "the canonical_id of row 1 of train stands again in row 2 of train");
     resealed("adapter", manifest, "split-manifest.v1", "split-manifest.v2",
              "split_identity contract.json\nunknown_schema_version split_manifest.json\n", "'agoge.split-manifest.v2'");
     resealed("adapter", manifest, "\"exclusions\"", "\"inclusions\"", "invalid_json split_manifest.json\nsplit_identity contract.json\n", "'exclusions'");
@@ -469,6 +484,15 @@ static void a_table_escapes_what_a_file_name_can_hold(void **state)
     assert_string_equal(table, want);
     free(table);
     bundle_end();
+    bundle_begin("adapter");
+    file_put(bundle_file("no\xffutf8"), "x");
+    char *json = verdict(bundle_file(""), false);
+    json_t *root;
+    ag_err err;
+    must(ag_json_parse(&root, json, strlen(json), "the verdict", &err)); /* whatever a file is called, programs can read the verdict */
+    ag_json_free(&root);
+    free(json);
+    bundle_end();
 }
 
 int main(void)
@@ -476,6 +500,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bundle_passes_twice_alike_and_is_not_touched),
         cmocka_unit_test(sealing_writes_the_inventory_that_an_independent_program_wrote),
+        cmocka_unit_test(a_merged_model_that_is_there_is_never_left_out),
         cmocka_unit_test(what_would_not_verify_is_not_sealed),
         cmocka_unit_test(an_appended_byte_is_a_modified_file),
         cmocka_unit_test(a_changed_byte_is_a_modified_file),
