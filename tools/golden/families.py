@@ -7,6 +7,7 @@
 <model>/                 config.json and weights (bf16), as save_pretrained writes them; Granite 4 and MiniCPM spelt as their own files are
 <model>/vectors.safetensors   ids_i, labels_i, logits_i of each row alone (f32, eager attention)
 <model>/adapter/         a PEFT adapter, with vectors.safetensors: logits_i, and grad.<tensor> of Σ cross-entropy / targets in f64
+generated.json           greedy answers of transformers' generate that pass the context after which the rope scaling changes
 <model>.gguf             the same model (bf16) by llama.cpp's own converter, where it knows all of the model; without a tokenizer
 
 MiniCPM (2024) has no class in transformers and its own code is not to be had offline: the numbers come from GraniteForCausalLM with the
@@ -169,6 +170,16 @@ def make(out, name, spec, lengths=ROWS, adapter=None, seed=1, scale=0.4):
     return folder
 
 
+def answer(spec, seed, prompt, n):
+    model = build(spec, seed).float()
+    forget_lengths(model)
+    out = model.generate(torch.tensor([prompt]), max_new_tokens=n, do_sample=False, eos_token_id=None, pad_token_id=0, output_logits=True,
+                         return_dict_in_generate=True)
+    best = torch.stack(out.logits)[:, 0].topk(2, -1).values
+    assert (best[:, 0] - best[:, 1]).min() > 1e-3  # no ties that rounding could decide
+    return dict(prompt=prompt, answer=out.sequences[0, len(prompt):].tolist())
+
+
 def convert(llama_cpp, folder, path, file_type="MOSTLY_BF16"):
     """By llama.cpp's converter, but for the tokenizer, which these models have not."""
     for p in [llama_cpp / "gguf-py", llama_cpp]:
@@ -201,3 +212,5 @@ if __name__ == "__main__":
         folder = make(out, name, spec, adapter=ADAPTERS.get(name))
         if name in IN_GGUF:
             convert(pathlib.Path(sys.argv[1]), folder, out / f"{name}.gguf")
+    answers = {name: answer(MODELS[name], 1, [5, 9, 23, 7, 31], 14) for name in ["phi3", "dynamic", "smollm3", "gemma3"]}
+    (out / "generated.json").write_text(json.dumps(answers) + "\n")
