@@ -55,7 +55,7 @@ static ag_status check_base(const ag_held_out_options *o, ag_err *err)
                    o->base_revision);
 }
 
-static ag_status is_inside(const char *output, const char *dir, ag_err *err)
+static ag_status refuse_inside(const char *output, const char *dir, ag_err *err)
 {
     const size_t n = strlen(dir);
     if (strncmp(output, dir, n) != 0 || output[n] != '/') return AG_OK;
@@ -104,7 +104,7 @@ static ag_status check_artifact(evaluation *e, ag_sha256 *index_sha256, ag_err *
     else
         return ag_fail(err, AG_E_NOT_FOUND, "%s: has neither " AG_PEFT_CONFIG_FILE " nor config.json; give an adapter's or a merged model's folder",
                        e->artifact);
-    AG_TRY(is_inside(e->output, e->artifact, err));
+    AG_TRY(refuse_inside(e->output, e->artifact, err));
     AG_TRY(ag_refuse_unsafe_weights(e->artifact, err));
     AG_TRY(ag_artifact_index_verify(&index, e->artifact, e->o->backend->n_threads, &e->arena, err));
     AG_TRY(check_provenance(e, &index, err));
