@@ -18,9 +18,11 @@ static const cli_option table[] = {
     CLI_FLAG("dry-run", options, dry_run, "tell what would be deleted; delete nothing"),
     CLI_INT("keep-latest", options, keep_latest, "N", "keep the N newest valid checkpoints", INT64_MIN, INT64_MAX),
     CLI_FLAG("force", options, force, "delete although the checkpoints are all that the run has"),
-    CLI_STRING("merged-dir", options, merged_dir, "DIR", "look for the merged model only there (default: the sibling merged/<run_name>)", 0),
+    CLI_STRING("merged-dir", options, merged_dir, "DIR",
+               "look for the merged model only there (default: the sibling merged/<run_name>)", 0),
     CLI_CHOICE("format", options, format, "FORMAT", "how the report is printed", cli_report_formats),
-    CLI_FLAG("allow-unsafe-serialization", options, allow_unsafe, "let .bin and .ckpt weights count; they are inspected, never run"),
+    CLI_FLAG("allow-unsafe-serialization", options, allow_unsafe,
+             "let .bin and .ckpt weights count; they are inspected, never run"),
     CLI_END,
 };
 
@@ -32,9 +34,16 @@ static int run(int argc, char **argv)
     ag_str out = {0}, words = {0};
     ag_cleanup c = {0};
     CLI_PARSE(&cli_cleanup_run, &o, argc, argv);
-    const ag_status status = ag_cleanup_run(&c, &(ag_cleanup_options){
-        .run_dir = o.run_dir, .merged_dir = o.merged_dir, .dry_run = o.dry_run, .force = o.force, .allow_unsafe = o.allow_unsafe,
-        .keep_latest = o.keep_latest, .hub_cache = cli_hub_cache(&arena), .n_threads = cli_all_threads()}, &arena, &err);
+    const ag_status status = ag_cleanup_run(&c,
+                                            &(ag_cleanup_options){.run_dir = o.run_dir,
+                                                                  .merged_dir = o.merged_dir,
+                                                                  .dry_run = o.dry_run,
+                                                                  .force = o.force,
+                                                                  .allow_unsafe = o.allow_unsafe,
+                                                                  .keep_latest = o.keep_latest,
+                                                                  .hub_cache = cli_hub_cache(&arena),
+                                                                  .n_threads = cli_all_threads()},
+                                            &arena, &err);
     if (!status && strcmp(o.format, "json") == 0) {
         ag_cleanup_json(&out, &c);
     } else if (!status) {
@@ -50,6 +59,9 @@ static int run(int argc, char **argv)
 }
 
 const cli_command cli_cleanup_run = {
-    .name = "cleanup-run", .summary = "delete the checkpoints of a finished run",
-    .details = "Refuses while a run trains, and unless a final adapter or a merged model is there (--force). Look at --dry-run first.",
-    .options = table, .run = run};
+    .name = "cleanup-run",
+    .summary = "delete the checkpoints of a finished run",
+    .details =
+        "Refuses while a run trains, and unless a final adapter or a merged model is there (--force). Look at --dry-run first.",
+    .options = table,
+    .run = run};

@@ -14,8 +14,10 @@ typedef struct {
 static const cli_option table[] = {
     CLI_STRING("run-dir", options, run_dir, "DIR", "the run: adapters/<run_name>", CLI_REQUIRED),
     CLI_STRING("out", options, out, "FILE", "the page (default: report.html beside the run's metrics)", 0),
-    CLI_STRING("logging-dir", options, logging_dir, "DIR", "metrics.jsonl and manifest.json (default: the sibling runs/<run_name>)", 0),
-    CLI_STRING("eval-dir", options, eval_dir, "DIR", "a held-out evaluation (default: the sibling eval/<run_name>, where there is one)", 0),
+    CLI_STRING("logging-dir", options, logging_dir, "DIR",
+               "metrics.jsonl and manifest.json (default: the sibling runs/<run_name>)", 0),
+    CLI_STRING("eval-dir", options, eval_dir, "DIR",
+               "a held-out evaluation (default: the sibling eval/<run_name>, where there is one)", 0),
     CLI_END,
 };
 

@@ -15,9 +15,11 @@ typedef struct {
 
 static const cli_option table[] = {
     CLI_POSITIONAL("RUN_DIR", options, run_dir, "the run: adapters/<run_name>", CLI_REQUIRED),
-    CLI_STRING("merged-dir", options, merged_dir, "DIR", "look for the merged model only there (default: the sibling merged/<run_name>)", 0),
+    CLI_STRING("merged-dir", options, merged_dir, "DIR",
+               "look for the merged model only there (default: the sibling merged/<run_name>)", 0),
     CLI_CHOICE("format", options, format, "FORMAT", "how the report is printed", cli_report_formats),
-    CLI_FLAG("allow-unsafe-serialization", options, allow_unsafe, "let .bin and .ckpt weights count; they are inspected, never run"),
+    CLI_FLAG("allow-unsafe-serialization", options, allow_unsafe,
+             "let .bin and .ckpt weights count; they are inspected, never run"),
     CLI_END,
 };
 

@@ -18,10 +18,12 @@ typedef struct {
 } options;
 
 static const cli_option table[] = {
-    CLI_POSITIONAL("RUN_DIR", options, run_dir, "the run: adapters/<run_name>, or the folder with its metrics.jsonl", CLI_REQUIRED),
+    CLI_POSITIONAL("RUN_DIR", options, run_dir, "the run: adapters/<run_name>, or the folder with its metrics.jsonl",
+                   CLI_REQUIRED),
     CLI_REPEATED("with", options, others, "RUN_DIR", "another run in the same curves"),
     CLI_INT("port", options, port, "N", "0: any that is free", 0, 65535),
-    CLI_STRING("host", options, host, "ADDRESS", "where to listen; other machines reach it only where this is not a loopback address", 0),
+    CLI_STRING("host", options, host, "ADDRESS",
+               "where to listen; other machines reach it only where this is not a loopback address", 0),
     CLI_END,
 };
 
@@ -57,7 +59,8 @@ static ag_status watch(const options *o, ag_arena *arena, ag_err *err)
     const ag_status status = ag_watch_server_start(&server, runs, 1 + (size_t)o->others.n, o->host, o->port, err);
     if (!status) {
         const bool is_v6 = strchr(o->host, ':') != NULL;
-        printf("watching %s at http://%s%s%s:%lld\n", runs[0].metrics, is_v6 ? "[" : "", o->host, is_v6 ? "]" : "", (long long)ag_watch_server_port(server));
+        printf("watching %s at http://%s%s%s:%lld\n", runs[0].metrics, is_v6 ? "[" : "", o->host, is_v6 ? "]" : "",
+               (long long)ag_watch_server_port(server));
         fflush(stdout);
         while (!received) sigsuspend(&before);
         ag_watch_server_stop(&server);
@@ -77,5 +80,7 @@ static int run(int argc, char **argv)
     return status ? cli_fail(&err) : 0;
 }
 
-const cli_command cli_watch = {
-    .name = "watch", .summary = "a live page of one run or several: loss, evaluation, speed, time left", .options = table, .run = run};
+const cli_command cli_watch = {.name = "watch",
+                               .summary = "a live page of one run or several: loss, evaluation, speed, time left",
+                               .options = table,
+                               .run = run};

@@ -39,7 +39,7 @@ static adapter_tensor *find(const tensor_list *list, const char *name)
     return list->n ? bsearch(&key, list->tensors, list->n, sizeof key, by_name) : NULL;
 }
 
-/* ---- files ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 static ag_status read_safetensors(tensor_list *list, const char *path, ag_arena *arena, ag_err *err)
 {
     ag_map map;
@@ -52,7 +52,9 @@ static ag_status read_safetensors(tensor_list *list, const char *path, ag_arena 
             const ag_st_tensor *t = &st.tensors[i];
             const char *dtype = ag_st_dtype_name(t->dtype);
             adapter_tensor *to = &list->tensors[list->n++];
-            *to = (adapter_tensor){.name = ag_arena_strdup(arena, t->name), .rank = t->rank, .is_floating = dtype[0] == 'F' || t->dtype == AG_ST_BF16};
+            *to = (adapter_tensor){.name = ag_arena_strdup(arena, t->name),
+                                   .rank = t->rank,
+                                   .is_floating = dtype[0] == 'F' || t->dtype == AG_ST_BF16};
             memcpy(to->dim, t->dim, sizeof to->dim);
         }
         ag_safetensors_close(&st);
@@ -75,7 +77,8 @@ static ag_status read_archive(tensor_list *list, const char *path, ag_arena *are
     for (uint32_t i = 0; i < archive.root->n && !status; i++) {
         const ag_torch_value *key = archive.root->items[2 * i], *value = archive.root->items[2 * i + 1];
         if (!ag_torch_is(value, AG_TORCH_TENSOR)) {
-            status = ag_fail(err, AG_E_FORMAT, "%s: '%.60s' is %s, a tensor was expected", list->path, key->text, ag_torch_describe(arena, value));
+            status = ag_fail(err, AG_E_FORMAT, "%s: '%.60s' is %s, a tensor was expected", list->path, key->text,
+                             ag_torch_describe(arena, value));
             break;
         }
         adapter_tensor *to = &list->tensors[list->n++];
@@ -87,7 +90,8 @@ static ag_status read_archive(tensor_list *list, const char *path, ag_arena *are
     return status;
 }
 
-static ag_status read_tensors(tensor_list *list, const char *dir, const char *shown, bool allow_unsafe, ag_arena *arena, ag_err *err)
+static ag_status read_tensors(tensor_list *list, const char *dir, const char *shown, bool allow_unsafe, ag_arena *arena,
+                              ag_err *err)
 {
     const char *path = ag_path_join(arena, dir, AG_PEFT_WEIGHTS_FILE);
     *list = (tensor_list){.path = ag_path_join(arena, shown, AG_PEFT_WEIGHTS_FILE)};
@@ -105,14 +109,16 @@ static ag_status read_tensors(tensor_list *list, const char *dir, const char *sh
     return AG_OK;
 }
 
-/* ---- tensors against what the config trains ------------------------------------------------------------------------------------------ */
+/* ---- tensors against what the config trains ---------------------------------------------------------------------- */
 static ag_status check_plain(const ag_lora_config *lora, ag_err *err)
 {
     const char *patterns[] = {lora->pattern, lora->exclude_pattern};
     for (int i = 0; i < 2; i++)
         if (patterns[i] && !ag_targets_pattern_is_plain(patterns[i]))
-            return ag_fail(err, AG_E_CONFIG, "the pattern '%.60s' is more than literals and '.*'; such patterns are not vouched for, list the "
-                           "modules' names instead", patterns[i]);
+            return ag_fail(err, AG_E_CONFIG,
+                           "the pattern '%.60s' is more than literals and '.*'; such patterns are not vouched for, list the "
+                           "modules' names instead",
+                           patterns[i]);
     return AG_OK;
 }
 
@@ -121,10 +127,12 @@ static ag_status take_trained(tensor_list *list, const ag_trained *t, ag_err *er
     char name[AG_ADAPTER_NAME_MAX];
     ag_adapter_trained_name(name, t);
     adapter_tensor *found = find(list, name);
-    if (!found) return ag_fail(err, AG_E_FORMAT, "%s: there is no tensor '%s', which adapter_config.json asks for", list->path, name);
+    if (!found)
+        return ag_fail(err, AG_E_FORMAT, "%s: there is no tensor '%s', which adapter_config.json asks for", list->path, name);
     if (found->rank != t->rank || found->dim[0] != t->dim[0] || (t->rank == 2 && found->dim[1] != t->dim[1]))
-        return ag_fail(err, AG_E_SHAPE, "%s: tensor '%s' has another shape than [%lld%s%.0lld], which config and base ask for", list->path, name,
-                       (long long)t->dim[0], t->rank == 2 ? "," : "", t->rank == 2 ? (long long)t->dim[1] : 0);
+        return ag_fail(err, AG_E_SHAPE, "%s: tensor '%s' has another shape than [%lld%s%.0lld], which config and base ask for",
+                       list->path, name, (long long)t->dim[0], t->rank == 2 ? "," : "",
+                       t->rank == 2 ? (long long)t->dim[1] : 0);
     found->is_taken = true;
     return AG_OK;
 }
@@ -132,15 +140,16 @@ static ag_status take_trained(tensor_list *list, const ag_trained *t, ag_err *er
 /* PEFT saves the embedding's own weight beside its pair. */
 static void take_base_layers(tensor_list *list, const ag_description *d)
 {
-    static const char *const names[] = {"base_model.model.model.embed_tokens.base_layer.weight", "base_model.model.lm_head.base_layer.weight"};
+    static const char *const names[] = {"base_model.model.model.embed_tokens.base_layer.weight",
+                                        "base_model.model.lm_head.base_layer.weight"};
     for (int i = 0; i < 2; i++) {
         adapter_tensor *t = find(list, names[i]);
         if (t && t->rank == 2 && t->dim[0] == d->V && t->dim[1] == d->C) t->is_taken = true;
     }
 }
 
-static ag_status take_all(ag_adapter_report *out, tensor_list *list, const ag_adapter *adapter, const ag_description *d, ag_arena *arena,
-                          ag_err *err)
+static ag_status take_all(ag_adapter_report *out, tensor_list *list, const ag_adapter *adapter, const ag_description *d,
+                          ag_arena *arena, ag_err *err)
 {
     ag_trained_shape *shapes = ag_arena_array(arena, adapter->n_trained, sizeof *shapes);
     for (size_t i = 0; i < adapter->n_trained; i++) {
@@ -177,8 +186,9 @@ static ag_status check_weights(ag_adapter_report *out, const ag_lora_facts *f, c
     return take_all(out, &list, &adapter, &d, arena, err);
 }
 
-/* ---- reports -------------------------------------------------------------------------------------------------------------------------- */
-void ag_adapter_check(ag_adapter_report *out, const char *dir, const char *shown, const ag_adapter_check_options *options, ag_arena *arena)
+/* ---- reports ----------------------------------------------------------------------------------------------------- */
+void ag_adapter_check(ag_adapter_report *out, const char *dir, const char *shown, const ag_adapter_check_options *options,
+                      ag_arena *arena)
 {
     ag_lora_facts facts;
     *out = (ag_adapter_report){0};
@@ -200,11 +210,15 @@ void ag_adapter_check_names(ag_adapter_report *out, const char *dir, const char 
 /* "….lora_A.weight" needs "….lora_B.weight", and the reverse; likewise the embeddings' pairs. */
 static bool has_counterpart(const tensor_list *list, const char *name, ag_arena *arena)
 {
-    static const char *const pairs[][2] = {{".lora_A.", ".lora_B."}, {".lora_B.", ".lora_A."},
-                                           {".lora_embedding_A", ".lora_embedding_B"}, {".lora_embedding_B", ".lora_embedding_A"}};
+    static const char *const pairs[][2] = {{".lora_A.", ".lora_B."},
+                                           {".lora_B.", ".lora_A."},
+                                           {".lora_embedding_A", ".lora_embedding_B"},
+                                           {".lora_embedding_B", ".lora_embedding_A"}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         const char *at = strstr(name, pairs[i][0]);
-        if (at) return find(list, ag_arena_printf(arena, "%.*s%s%s", (int)(at - name), name, pairs[i][1], at + strlen(pairs[i][0]))) != NULL;
+        if (at)
+            return find(list, ag_arena_printf(arena, "%.*s%s%s", (int)(at - name), name, pairs[i][1],
+                                              at + strlen(pairs[i][0]))) != NULL;
     }
     return true;
 }

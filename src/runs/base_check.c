@@ -15,11 +15,18 @@
 #include <sys/stat.h>
 
 enum {
-    MOST_ENTRIES = 1024, MOST_TOKENIZER_FILES = 128, LARGEST_TOKENIZER_FILE = 64 << 20, LARGEST_TOKENIZER = 128 << 20,
-    LARGEST_CONFIG = 4 << 20, LARGEST_INTEGER = 16777216, LARGEST_COUNT = 4096, LARGEST_PRODUCT = 65536, LARGEST_CONTAINER = 4096
+    MOST_ENTRIES = 1024,
+    MOST_TOKENIZER_FILES = 128,
+    LARGEST_TOKENIZER_FILE = 64 << 20,
+    LARGEST_TOKENIZER = 128 << 20,
+    LARGEST_CONFIG = 4 << 20,
+    LARGEST_INTEGER = 16777216,
+    LARGEST_COUNT = 4096,
+    LARGEST_PRODUCT = 65536,
+    LARGEST_CONTAINER = 4096
 };
 
-/* ---- config.json within bounds ------------------------------------------------------------------------------------------ */
+/* ---- config.json within bounds ----------------------------------------------------------------------------------- */
 typedef struct {
     int64_t layers, experts; /* the largest values of keys that speak of them */
     const char *name;
@@ -34,15 +41,17 @@ static bool holds(const char *key, const char *const *parts, size_t n)
 
 static ag_status check_integer(bounds *b, const char *key, int64_t value, ag_err *err)
 {
-    static const char *const layers[] = {"layer", "block", "stage", "depth"}, *const heads[] = {"heads"}, *const experts[] = {"expert"};
+    static const char *const layers[] = {"layer", "block", "stage", "depth"}, *const heads[] = {"heads"},
+                             *const experts[] = {"expert"};
     if (value > LARGEST_INTEGER || value < -LARGEST_INTEGER)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' is %lld; no architecture needs more than %d", b->name, key, (long long)value,
-                       LARGEST_INTEGER);
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' is %lld; no architecture needs more than %d", b->name, key,
+                       (long long)value, LARGEST_INTEGER);
     const bool is_layers = holds(key, layers, 4), is_experts = holds(key, experts, 1);
     /* Sizes and ids have such words in their names, too: block_size, moe_layer_freq … are small, token ids have "_id". */
-    if ((is_layers || is_experts || holds(key, heads, 1)) && value > LARGEST_COUNT && !strstr(key, "size") && !strstr(key, "dim") &&
-        !strstr(key, "_id"))
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' is %lld; at most %d are looked at", b->name, key, (long long)value, LARGEST_COUNT);
+    if ((is_layers || is_experts || holds(key, heads, 1)) && value > LARGEST_COUNT && !strstr(key, "size") &&
+        !strstr(key, "dim") && !strstr(key, "_id"))
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' is %lld; at most %d are looked at", b->name, key, (long long)value,
+                       LARGEST_COUNT);
     if (is_layers && ag_str_starts(key, "num") && value > b->layers) b->layers = value;
     if (is_experts && ag_str_starts(key, "n") && value > b->experts) b->experts = value;
     return AG_OK;
@@ -53,7 +62,8 @@ static ag_status check_value(bounds *b, const char *key, const json_t *value, ag
     if (json_is_integer(value)) return check_integer(b, key, json_integer_value(value), err);
     const size_t n = json_is_array(value) ? json_array_size(value) : json_object_size(value);
     if (n > LARGEST_CONTAINER)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' has %zu entries; at most %d are looked at", b->name, key, n, LARGEST_CONTAINER);
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' has %zu entries; at most %d are looked at", b->name, key, n,
+                       LARGEST_CONTAINER);
     const char *inner;
     json_t *item;
     for (size_t i = 0; i < json_array_size(value); i++) AG_TRY(check_value(b, key, json_array_get(value, i), err));
@@ -75,7 +85,7 @@ static ag_status check_config(const char *dir, ag_arena *arena, ag_err *err)
     return status;
 }
 
-/* ---- the tokenizer's files ------------------------------------------------------------------------------------------------ */
+/* ---- the tokenizer's files --------------------------------------------------------------------------------------- */
 static bool is_tokenizer_file(const char *name)
 {
     static const char *const ends[] = {".codes", ".jinja", ".json", ".model", ".tokenizer", ".txt"};
@@ -103,7 +113,8 @@ static ag_status check_inventory(const char *dir, bool is_snapshot, ag_arena *ar
     size_t n, n_files = 0;
     int64_t bytes = 0;
     AG_TRY(ag_dir_list(&names, &n, dir, arena, err));
-    if (n > MOST_ENTRIES) return ag_fail(err, AG_E_UNSUPPORTED, "%s has %zu entries; a model's folder has at most %d", dir, n, MOST_ENTRIES);
+    if (n > MOST_ENTRIES)
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s has %zu entries; a model's folder has at most %d", dir, n, MOST_ENTRIES);
     for (size_t i = 0; i < n; i++) {
         struct stat st;
         const char *path = ag_path_join(arena, dir, names[i]);
@@ -112,8 +123,10 @@ static ag_status check_inventory(const char *dir, bool is_snapshot, ag_arena *ar
         if (stat(path, &st) || !S_ISREG(st.st_mode)) continue;
         bytes += st.st_size;
         if (++n_files > MOST_TOKENIZER_FILES || st.st_size > LARGEST_TOKENIZER_FILE || bytes > LARGEST_TOKENIZER)
-            return ag_fail(err, AG_E_UNSUPPORTED, "%s: the tokenizer's files are too many or too large (at most %d files of %d MiB, %d MiB in "
-                           "all)", path, MOST_TOKENIZER_FILES, LARGEST_TOKENIZER_FILE >> 20, LARGEST_TOKENIZER >> 20);
+            return ag_fail(err, AG_E_UNSUPPORTED,
+                           "%s: the tokenizer's files are too many or too large (at most %d files of %d MiB, %d MiB in "
+                           "all)",
+                           path, MOST_TOKENIZER_FILES, LARGEST_TOKENIZER_FILE >> 20, LARGEST_TOKENIZER >> 20);
     }
     return AG_OK;
 }
@@ -134,14 +147,16 @@ static ag_status check_named_files(const char *dir, ag_arena *arena, ag_err *err
     AG_TRY(ag_json_load(&root, path, LARGEST_CONFIG, err));
     json_object_foreach(root, key, value)
     {
-        if (ag_str_ends(key, "_file") && json_is_string(value) && !is_inner_file(dir, json_string_value(value), arena)) bad = key;
+        if (ag_str_ends(key, "_file") && json_is_string(value) && !is_inner_file(dir, json_string_value(value), arena))
+            bad = key;
         if (strcmp(key, "fast_tokenizer_files") != 0) continue;
         for (size_t i = 0; i < json_array_size(value); i++) {
             const char *name = json_string_value(json_array_get(value, i));
             if (!name || !is_inner_file(dir, name, arena)) bad = key;
         }
     }
-    const ag_status status = bad ? ag_fail(err, AG_E_FORMAT, "%s: '%s' names a file that is not in the folder", path, bad) : AG_OK;
+    const ag_status status =
+        bad ? ag_fail(err, AG_E_FORMAT, "%s: '%s' names a file that is not in the folder", path, bad) : AG_OK;
     ag_json_free(&root);
     return status;
 }
@@ -159,7 +174,7 @@ static ag_status check_text(const char *path, ag_err *err)
     return status;
 }
 
-/* ---- folders and files ------------------------------------------------------------------------------------------------------ */
+/* ---- folders and files ------------------------------------------------------------------------------------------- */
 static ag_status check_folder(ag_description *d, const char *dir, bool is_snapshot, ag_arena *arena, ag_err *err)
 {
     ag_st_folder folder;
@@ -179,26 +194,31 @@ ag_status ag_model_folder_check(ag_description *d, const char *dir, ag_arena *ar
 
 static bool is_commit(const char *revision) { return strlen(revision) == 40 && strspn(revision, "0123456789abcdef") == 40; }
 
-static ag_status find_snapshot(const char **out, const char *name, const char *revision, const char *hub_cache, ag_arena *arena, ag_err *err)
+static ag_status find_snapshot(const char **out, const char *name, const char *revision, const char *hub_cache, ag_arena *arena,
+                               ag_err *err)
 {
     char *dir;
     if (!ag_hub_names_model(name)) return ag_fail(err, AG_E_NOT_FOUND, "the base model '%s' is not there", name);
     if (!revision || !is_commit(revision))
-        return ag_fail(err, AG_E_NOT_FOUND, "the base model '%s' is neither a folder nor a file here, and is pinned to no commit (a revision of "
-                       "40 hex digits), so that the hub cache cannot be asked for it", name);
+        return ag_fail(err, AG_E_NOT_FOUND,
+                       "the base model '%s' is neither a folder nor a file here, and is pinned to no commit (a revision of "
+                       "40 hex digits), so that the hub cache cannot be asked for it",
+                       name);
     const char *slash = strchr(name, '/');
     const char *repo = slash ? ag_arena_printf(arena, "models--%.*s--%s", (int)(slash - name), name, slash + 1)
                              : ag_arena_printf(arena, "models--%s", name);
     const char *path = ag_arena_printf(arena, "%s/%s/snapshots/%s", hub_cache ? hub_cache : "", repo, revision);
     if (!hub_cache || !ag_path_is_dir(path))
-        return ag_fail(err, AG_E_NOT_FOUND, "the base model '%s' at %s is neither a folder here nor in the hub cache %s; fetch it first", name,
+        return ag_fail(err, AG_E_NOT_FOUND,
+                       "the base model '%s' at %s is neither a folder here nor in the hub cache %s; fetch it first", name,
                        revision, hub_cache ? hub_cache : "(none is set)");
     AG_TRY(ag_path_existing_dir(&dir, path, arena, err));
     *out = dir;
     return AG_OK;
 }
 
-ag_status ag_base_check(ag_description *d, const char *name, const char *revision, const char *hub_cache, ag_arena *arena, ag_err *err)
+ag_status ag_base_check(ag_description *d, const char *name, const char *revision, const char *hub_cache, ag_arena *arena,
+                        ag_err *err)
 {
     const char *snapshot = NULL;
     char *local;

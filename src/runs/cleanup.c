@@ -32,14 +32,16 @@ typedef struct {
     size_t n;
 } cleanup;
 
-/* ---- may it begin? ------------------------------------------------------------------------------------------------------------------ */
-/* A run that is being trained is left alone. Where no lock can be made (a parent that may not be written to) nobody can have one. */
+/* ---- may it begin? ----------------------------------------------------------------------------------------------- */
+/* A run that is being trained is left alone. Where no lock can be made (a parent that may not be written to) nobody can have
+ * one. */
 static ag_status take_lock(cleanup *c, ag_err *err)
 {
     const char *real = c->out->place.logical, *name = ag_arena_printf(c->arena, ".%s.lock", ag_path_base(real));
     const char *parent = ag_path_dir(c->arena, real);
     ag_err why;
-    if (c->options->dry_run && !ag_path_is_file(ag_path_join(c->arena, parent, name))) return AG_OK; /* a plan leaves no trace */
+    if (c->options->dry_run && !ag_path_is_file(ag_path_join(c->arena, parent, name)))
+        return AG_OK; /* a plan leaves no trace */
     const ag_status status = ag_lock_take(&c->lock, parent, name, &why);
     if (status != AG_E_BUSY) return AG_OK;
     return ag_fail(err, AG_E_BUSY, "%s: a training run is at work here; clean up when it has ended", real);
@@ -53,12 +55,14 @@ static ag_status guard(cleanup *c, const ag_run_status *status, ag_err *err)
     out->final_artifact = is_sound || status->merged_path;
     out->forced = c->options->force && !out->final_artifact;
     if (out->final_artifact || out->forced) return AG_OK;
-    return ag_fail(err, AG_E_CONFIG, "%s: the checkpoints are the only recoverable artifact of this run (%s; no usable merged model). Finish the run "
-                   "or merge a checkpoint first (agoge export-final-model), or pass --force to delete them all the same", out->place.real,
-                   status->scan.has_final_adapter ? "its final adapter is damaged" : "it has no final adapter");
+    return ag_fail(
+        err, AG_E_CONFIG,
+        "%s: the checkpoints are the only recoverable artifact of this run (%s; no usable merged model). Finish the run "
+        "or merge a checkpoint first (agoge export-final-model), or pass --force to delete them all the same",
+        out->place.real, status->scan.has_final_adapter ? "its final adapter is damaged" : "it has no final adapter");
 }
 
-/* ---- the plan ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the plan ---------------------------------------------------------------------------------------------------- */
 static int by_step(const void *a, const void *b)
 {
     const candidate *x = a, *y = b;
@@ -104,7 +108,10 @@ static void choose_kept(cleanup *c, const ag_run_scan *scan)
     }
 }
 
-static const char *shown(const cleanup *c, const candidate *item) { return ag_path_join(c->arena, c->out->place.real, item->name); }
+static const char *shown(const cleanup *c, const candidate *item)
+{
+    return ag_path_join(c->arena, c->out->place.real, item->name);
+}
 
 /* Sentences of what was read through the descriptor name the run as its user knows it. */
 static const char *readable(const cleanup *c, const char *text)
@@ -144,17 +151,18 @@ static void tell_plan(cleanup *c)
     }
 }
 
-/* ---- the deed ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the deed ---------------------------------------------------------------------------------------------------- */
 static void rewrite_index(cleanup *c)
 {
     ag_err why;
     const char *real = c->out->place.real;
-    const ag_status status = ag_cleanup_index(&c->out->index_rewritten, c->access, real, c->options->n_threads > 0 ? c->options->n_threads : 1, &why);
+    const ag_status status = ag_cleanup_index(&c->out->index_rewritten, c->access, real,
+                                              c->options->n_threads > 0 ? c->options->n_threads : 1, &why);
     if (status) note_failure(c, ag_path_join(c->arena, real, AG_ARTIFACT_INDEX_FILE), why.text);
 }
 
-/* The index is rewritten while the emptied folders still stand: whoever is killed before that leaves candidates, so that the next
- * cleanup comes to the index. */
+/* The index is rewritten while the emptied folders still stand: whoever is killed before that leaves candidates, so that the
+ * next cleanup comes to the index. */
 static void remove_all(cleanup *c)
 {
     ag_err why;
@@ -181,9 +189,12 @@ static ag_status clean(cleanup *c, ag_err *err)
 {
     ag_run_status status;
     AG_TRY(take_lock(c, err));
-    AG_TRY(ag_run_status_make(&status, &c->out->place, &(ag_run_status_options){
-        .allow_unsafe = c->options->allow_unsafe, .hub_cache = c->options->hub_cache, .n_threads = c->options->n_threads, .access = c->access},
-        c->arena, err));
+    AG_TRY(ag_run_status_make(&status, &c->out->place,
+                              &(ag_run_status_options){.allow_unsafe = c->options->allow_unsafe,
+                                                       .hub_cache = c->options->hub_cache,
+                                                       .n_threads = c->options->n_threads,
+                                                       .access = c->access},
+                              c->arena, err));
     AG_TRY(guard(c, &status, err));
     AG_TRY(find_candidates(c, err));
     choose_kept(c, &status.scan);
@@ -197,10 +208,12 @@ static ag_status clean(cleanup *c, ag_err *err)
 ag_status ag_cleanup_run(ag_cleanup *out, const ag_cleanup_options *options, ag_arena *arena, ag_err *err)
 {
     cleanup c = {.out = out, .options = options, .arena = arena, .lock = {.fd = -1}};
-    *out = (ag_cleanup){.dry_run = options->dry_run, .allow_unsafe = options->allow_unsafe, .keep_latest = options->keep_latest};
+    *out =
+        (ag_cleanup){.dry_run = options->dry_run, .allow_unsafe = options->allow_unsafe, .keep_latest = options->keep_latest};
     AG_TRY(ag_run_place_find(&out->place, options->run_dir, options->merged_dir, arena, err));
     if (options->keep_latest < 0)
-        return ag_fail(err, AG_E_CONFIG, "--keep-latest is %lld; give the number of checkpoints to keep, 0 or more", (long long)options->keep_latest);
+        return ag_fail(err, AG_E_CONFIG, "--keep-latest is %lld; give the number of checkpoints to keep, 0 or more",
+                       (long long)options->keep_latest);
     AG_TRY(ag_tree_open(&c.fd, out->place.logical, err));
     c.access = ag_arena_printf(arena, "/proc/self/fd/%d", c.fd);
     const ag_status status = clean(&c, err);

@@ -4,9 +4,10 @@
  *     AG_TRY(ag_cleanup_run(&c, &(ag_cleanup_options){.run_dir = "adapters/demo", .keep_latest = 1}, &arena, err));
  *     ag_cleanup_json(&out, &c);      // what was done; c.n_failed says how often it was not
  *
- * Only folders named checkpoint-<digits> directly in the run are ever candidates. Nothing is deleted unless a sound final adapter or a
- * usable merged model is there (or force says so), nor in a run that another process trains. A symbolic link anywhere in the run's path is
- * refused; a checkpoint that is a link or holds a mount point is skipped. The run is opened once and worked on by descriptor (run_tree.h). */
+ * Only folders named checkpoint-<digits> directly in the run are ever candidates. Nothing is deleted unless a sound final
+ * adapter or a usable merged model is there (or force says so), nor in a run that another process trains. A symbolic link
+ * anywhere in the run's path is refused; a checkpoint that is a link or holds a mount point is skipped. The run is opened once
+ * and worked on by descriptor (run_tree.h). */
 #ifndef AG_CLEANUP_H
 #define AG_CLEANUP_H
 
@@ -47,7 +48,8 @@ typedef struct {
     bool index_rewritten;
 } ag_cleanup;
 
-/* Fails where nothing was tried. What failed while deleting stands in out->failed, and the status is AG_OK. Texts lie in the arena. */
+/* Fails where nothing was tried. What failed while deleting stands in out->failed, and the status is AG_OK. Texts lie in the
+ * arena. */
 AG_MUST_USE ag_status ag_cleanup_run(ag_cleanup *out, const ag_cleanup_options *options, ag_arena *arena, ag_err *err);
 
 void ag_cleanup_json(ag_str *out, const ag_cleanup *c);
@@ -55,10 +57,10 @@ void ag_cleanup_table(ag_str *out, const ag_cleanup *c);
 /* One line for each entry, and the warnings: what stands before the table. */
 void ag_cleanup_words(ag_str *out, const ag_cleanup *c);
 
-/* ---- the index after a cleanup (cleanup_index.c) ---------------------------------------------------------------------------------- */
-/* Rewrites the run's artifact_index.json over what is left, where there is one (*rewritten). `access` is the path by which the run is
- * read. An index with a provenance is verified first: every file that is there has its digest, only checkpoints' files are gone, and
- * nothing else lies in the run; otherwise AG_E_VERIFY, and the index stays as it was. */
+/* ---- the index after a cleanup (cleanup_index.c) ----------------------------------------------------------------- */
+/* Rewrites the run's artifact_index.json over what is left, where there is one (*rewritten). `access` is the path by which the
+ * run is read. An index with a provenance is verified first: every file that is there has its digest, only checkpoints' files
+ * are gone, and nothing else lies in the run; otherwise AG_E_VERIFY, and the index stays as it was. */
 AG_MUST_USE ag_status ag_cleanup_index(bool *rewritten, const char *access, const char *shown, int n_threads, ag_err *err);
 
 #endif

@@ -22,11 +22,13 @@ static bool is_of_checkpoint(const char *file, ag_arena *arena)
 
 static ag_status differs(const char *shown, const char *file, const char *how, ag_err *err)
 {
-    return ag_fail(err, AG_E_VERIFY, "%s/%s %s; the index's provenance cannot vouch for the run any more, so that it was left as it was. Restore "
-                   "the file, or remove the index and seal the run anew", shown, file, how);
+    return ag_fail(err, AG_E_VERIFY,
+                   "%s/%s %s; the index's provenance cannot vouch for the run any more, so that it was left as it was. Restore "
+                   "the file, or remove the index and seal the run anew",
+                   shown, file, how);
 }
 
-/* ---- what the index lists ------------------------------------------------------------------------------------------------------------ */
+/* ---- what the index lists ---------------------------------------------------------------------------------------- */
 typedef struct {
     const ag_artifact_index *index;
     const char *access, *shown;
@@ -38,13 +40,17 @@ static ag_status check_listed(const survivors *s, const ag_artifact_entry *entry
     ag_sha256 digest;
     const char *path = ag_path_join(arena, s->access, entry->file);
     if (lstat(path, &st)) {
-        if (errno != ENOENT && errno != ENOTDIR) return ag_fail_errno(err, errno, "%s/%s cannot be looked at", s->shown, entry->file);
+        if (errno != ENOENT && errno != ENOTDIR)
+            return ag_fail_errno(err, errno, "%s/%s cannot be looked at", s->shown, entry->file);
         return is_of_checkpoint(entry->file, arena) ? AG_OK : differs(s->shown, entry->file, "is listed, but gone", err);
     }
     if (!S_ISREG(st.st_mode)) return differs(s->shown, entry->file, "is no regular file any more", err);
-    if ((uint64_t)st.st_size != entry->size_bytes) return differs(s->shown, entry->file, "has another size than the index says", err);
+    if ((uint64_t)st.st_size != entry->size_bytes)
+        return differs(s->shown, entry->file, "has another size than the index says", err);
     AG_TRY(ag_sha256_file(&digest, path, err));
-    return strcmp(digest.hex, entry->sha256) == 0 ? AG_OK : differs(s->shown, entry->file, "has another content than the index says", err);
+    return strcmp(digest.hex, entry->sha256) == 0
+               ? AG_OK
+               : differs(s->shown, entry->file, "has another content than the index says", err);
 }
 
 static ag_status check_all_listed(const survivors *s, int n_threads, ag_err *err)
@@ -66,8 +72,11 @@ static ag_status check_all_listed(const survivors *s, int n_threads, ag_err *err
     return failed;
 }
 
-/* ---- what it does not list ------------------------------------------------------------------------------------------------------------- */
-static int by_file(const void *a, const void *b) { return strcmp(((const ag_artifact_entry *)a)->file, ((const ag_artifact_entry *)b)->file); }
+/* ---- what it does not list --------------------------------------------------------------------------------------- */
+static int by_file(const void *a, const void *b)
+{
+    return strcmp(((const ag_artifact_entry *)a)->file, ((const ag_artifact_entry *)b)->file);
+}
 
 static bool is_listed(const survivors *s, const char *file)
 {
@@ -86,7 +95,8 @@ static ag_status check_unlisted(const survivors *s, const char *prefix, int dept
         struct stat st;
         const char *file = *prefix ? ag_path_join(arena, prefix, names[i]) : names[i];
         if (!*prefix && (strcmp(names[i], AG_ARTIFACT_INDEX_FILE) == 0 || ag_checkpoint_number(names[i]) >= 0)) continue;
-        if (lstat(ag_path_join(arena, s->access, file), &st)) return ag_fail_errno(err, errno, "%s/%s cannot be looked at", s->shown, file);
+        if (lstat(ag_path_join(arena, s->access, file), &st))
+            return ag_fail_errno(err, errno, "%s/%s cannot be looked at", s->shown, file);
         if (S_ISDIR(st.st_mode)) AG_TRY(check_unlisted(s, file, depth + 1, arena, err));
         else if (!is_listed(s, file)) return differs(s->shown, file, "is there, but the index does not list it", err);
     }
@@ -103,12 +113,13 @@ static ag_status remove_temporaries(const char *access, ag_arena *arena, ag_err 
     for (size_t i = 0; i < n; i++) {
         const char *rest = names[i] + sizeof prefix - 1;
         if (!ag_str_starts(names[i], prefix) || rest[strspn(rest, "0123456789-")] != 0) continue;
-        if (unlink(ag_path_join(arena, access, names[i])) && errno != ENOENT) return ag_fail_errno(err, errno, "%s cannot be removed", names[i]);
+        if (unlink(ag_path_join(arena, access, names[i])) && errno != ENOENT)
+            return ag_fail_errno(err, errno, "%s cannot be removed", names[i]);
     }
     return AG_OK;
 }
 
-/* ---- rewriting ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- rewriting --------------------------------------------------------------------------------------------------- */
 static ag_status rewrite(const char *access, const char *shown, int n_threads, ag_arena *arena, ag_err *err)
 {
     ag_artifact_index old = {0};
@@ -136,8 +147,9 @@ ag_status ag_cleanup_index(bool *rewritten, const char *access, const char *show
     *rewritten = false;
     const char *path = ag_path_join(&arena, access, AG_ARTIFACT_INDEX_FILE);
     if (lstat(path, &st) == 0) {
-        status = S_ISREG(st.st_mode) ? rewrite(access, shown, n_threads, &arena, err)
-                                     : ag_fail(err, AG_E_IO, "%s/%s is no regular file; it was left as it was", shown, AG_ARTIFACT_INDEX_FILE);
+        status = S_ISREG(st.st_mode)
+                     ? rewrite(access, shown, n_threads, &arena, err)
+                     : ag_fail(err, AG_E_IO, "%s/%s is no regular file; it was left as it was", shown, AG_ARTIFACT_INDEX_FILE);
         *rewritten = status == AG_OK;
     }
     ag_arena_free(&arena);

@@ -98,7 +98,8 @@ void ag_cleanup_words(ag_str *out, const ag_cleanup *c)
     for (size_t i = 0; i < c->n_failed; i++) add_line(out, c, "failed", c->failed[i].path, c->failed[i].why);
     if (c->n_removed + c->n_failed == 0) add_line(out, c, "nothing to remove in", c->place.real, "");
     if (c->index_rewritten)
-        ag_str_add(out, "warning: artifact_index.json was rewritten and has another digest; publish evaluation contracts after cleaning up\n");
+        ag_str_add(out, "warning: artifact_index.json was rewritten and has another digest; publish evaluation contracts after "
+                        "cleaning up\n");
     if (c->forced && c->n_kept == 0 && c->n_removed > 0) {
         ag_str_add(out, c->dry_run ? "[dry-run] " : "");
         ag_str_printf(out, "warning: with no final adapter and no merged model, %s can no longer be resumed or exported\n",

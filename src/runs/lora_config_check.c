@@ -13,13 +13,48 @@
 enum { MOST_CONFIG_BYTES = 4 << 20 };
 
 /* The fields of PEFT's LoraConfig (0.21); it refuses any other. */
-static const char *const known_keys[] = {
-    "alora_invocation_tokens", "alpha_pattern", "arrow_config", "auto_mapping", "base_model_name_or_path", "bias", "corda_config",
-    "ensure_weight_tying", "eva_config", "exclude_modules", "fan_in_fan_out", "inference_mode", "init_lora_weights", "kasa_config",
-    "layer_replication", "layers_pattern", "layers_to_transform", "loftq_config", "lora_alpha", "lora_bias", "lora_dropout",
-    "lora_ga_config", "megatron_config", "megatron_core", "modules_to_save", "monteclora_config", "peft_type", "peft_version",
-    "qalora_group_size", "r", "rank_pattern", "revision", "runtime_config", "target_modules", "target_parameters", "task_type",
-    "trainable_token_indices", "use_bdlora", "use_dora", "use_qalora", "use_rslora", "velora_config"};
+static const char *const known_keys[] = {"alora_invocation_tokens",
+                                         "alpha_pattern",
+                                         "arrow_config",
+                                         "auto_mapping",
+                                         "base_model_name_or_path",
+                                         "bias",
+                                         "corda_config",
+                                         "ensure_weight_tying",
+                                         "eva_config",
+                                         "exclude_modules",
+                                         "fan_in_fan_out",
+                                         "inference_mode",
+                                         "init_lora_weights",
+                                         "kasa_config",
+                                         "layer_replication",
+                                         "layers_pattern",
+                                         "layers_to_transform",
+                                         "loftq_config",
+                                         "lora_alpha",
+                                         "lora_bias",
+                                         "lora_dropout",
+                                         "lora_ga_config",
+                                         "megatron_config",
+                                         "megatron_core",
+                                         "modules_to_save",
+                                         "monteclora_config",
+                                         "peft_type",
+                                         "peft_version",
+                                         "qalora_group_size",
+                                         "r",
+                                         "rank_pattern",
+                                         "revision",
+                                         "runtime_config",
+                                         "target_modules",
+                                         "target_parameters",
+                                         "task_type",
+                                         "trainable_token_indices",
+                                         "use_bdlora",
+                                         "use_dora",
+                                         "use_qalora",
+                                         "use_rslora",
+                                         "velora_config"};
 
 static ag_status check_keys(const json_t *root, const char *name, ag_err *err)
 {
@@ -29,14 +64,17 @@ static ag_status check_keys(const json_t *root, const char *name, ag_err *err)
     {
         bool found = false;
         for (size_t i = 0; i < sizeof known_keys / sizeof *known_keys && !found; i++) found = strcmp(key, known_keys[i]) == 0;
-        if (!found) return ag_fail(err, AG_E_FORMAT, "%s: PEFT knows no key '%.60s' of a LoRA config and would refuse the file", name, key);
+        if (!found)
+            return ag_fail(err, AG_E_FORMAT, "%s: PEFT knows no key '%.60s' of a LoRA config and would refuse the file", name,
+                           key);
     }
     return AG_OK;
 }
 
 static bool is_blank(const char *text) { return text[strspn(text, " \t\n\r\v\f")] == 0; }
 
-/* A number becomes its decimal text; white space around goes; what is left must be something. *usable false: a bool or another kind. */
+/* A number becomes its decimal text; white space around goes; what is left must be something. *usable false: a bool or another
+ * kind. */
 static const char *read_revision(const json_t *root, bool *usable, ag_arena *arena)
 {
     const json_t *value = json_object_get(root, "revision");
@@ -52,7 +90,7 @@ static const char *read_revision(const json_t *root, bool *usable, ag_arena *are
     return ag_arena_strndup(arena, text, n);
 }
 
-/* ---- numbers ---------------------------------------------------------------------------------------------------------------- */
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
 static ag_status check_rank(const json_t *root, const char *name, ag_err *err)
 {
     const json_t *r = json_object_get(root, "r");
@@ -83,16 +121,23 @@ static ag_status check_patterns(const json_t *root, const char *name, ag_err *er
     const char *key;
     if ((ranks && !json_is_object(ranks)) || (alphas && !json_is_object(alphas)))
         return ag_fail(err, AG_E_FORMAT, "%s: 'rank_pattern' and 'alpha_pattern' must be objects", name);
-    json_object_foreach(ranks, key, value)
-        if (!is_dotted_path(key) || !json_is_integer(value) || json_integer_value(value) <= 0)
-            return ag_fail(err, AG_E_FORMAT, "%s: 'rank_pattern' must give dotted names of modules whole numbers over 0; see '%.60s'", name, key);
-    json_object_foreach(alphas, key, value)
-        if (!is_dotted_path(key) || !json_is_number(value) || !isfinite(json_number_value(value)))
-            return ag_fail(err, AG_E_FORMAT, "%s: 'alpha_pattern' must give dotted names of modules numbers; see '%.60s'", name, key);
+    json_object_foreach(ranks, key, value) if (!is_dotted_path(key) || !json_is_integer(value) ||
+                                               json_integer_value(value) <=
+                                                   0) return ag_fail(err, AG_E_FORMAT,
+                                                                     "%s: 'rank_pattern' must give dotted names of modules "
+                                                                     "whole numbers over 0; see '%.60s'",
+                                                                     name, key);
+    json_object_foreach(
+        alphas, key,
+        value) if (!is_dotted_path(key) || !json_is_number(value) ||
+                   !isfinite(json_number_value(
+                       value))) return ag_fail(err, AG_E_FORMAT,
+                                               "%s: 'alpha_pattern' must give dotted names of modules numbers; see '%.60s'",
+                                               name, key);
     return AG_OK;
 }
 
-/* ---- all -------------------------------------------------------------------------------------------------------------------- */
+/* ---- all --------------------------------------------------------------------------------------------------------- */
 static ag_status read_facts(ag_lora_facts *f, json_t *root, const char *name, ag_arena *arena, ag_err *err)
 {
     bool revision_usable;
@@ -121,8 +166,8 @@ static void keep_lone_surrogates(ag_str *out, const char *text, size_t n)
             continue;
         }
         const bool is_half = i + 6 <= n && sscanf(text + i, "\\u%4x", &first) == 1 && first >= 0xd800 && first < 0xe000;
-        const bool is_pair = is_half && first < 0xdc00 && i + 12 <= n && sscanf(text + i + 6, "\\u%4x", &second) == 1 && second >= 0xdc00 &&
-                             second < 0xe000;
+        const bool is_pair = is_half && first < 0xdc00 && i + 12 <= n && sscanf(text + i + 6, "\\u%4x", &second) == 1 &&
+                             second >= 0xdc00 && second < 0xe000;
         const size_t n_whole = is_pair ? 12 : is_half ? 6 : 2;
         if (is_half && !is_pair) ag_str_add_char(out, '\\');
         ag_str_add_n(out, text + i, n_whole);

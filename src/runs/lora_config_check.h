@@ -1,4 +1,5 @@
-/* adapter_config.json as a readiness report sees it: usable by PEFT's rules, and whether agoge can follow it. For adapter_check.c. */
+/* adapter_config.json as a readiness report sees it: usable by PEFT's rules, and whether agoge can follow it. For
+ * adapter_check.c. */
 #ifndef AG_LORA_CONFIG_CHECK_H
 #define AG_LORA_CONFIG_CHECK_H
 

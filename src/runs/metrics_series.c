@@ -26,8 +26,12 @@ static void add_step(ag_series *s, const json_t *line, int64_t step)
 {
     while (s->n_steps > 0 && s->steps[s->n_steps - 1].step >= step) s->n_steps--;
     while (s->n_evals > 0 && s->evals[s->n_evals - 1].step >= step) s->n_evals--;
-    s->steps[s->n_steps++] = (ag_step_point){.step = step, .loss = number(line, "loss"), .lr = number(line, "lr"),
-                                             .grad_norm = number(line, "grad_norm"), .tok_s = number(line, "tok_s"), .ms = number(line, "ms"),
+    s->steps[s->n_steps++] = (ag_step_point){.step = step,
+                                             .loss = number(line, "loss"),
+                                             .lr = number(line, "lr"),
+                                             .grad_norm = number(line, "grad_norm"),
+                                             .tok_s = number(line, "tok_s"),
+                                             .ms = number(line, "ms"),
                                              .tokens = whole(line, "tokens")};
 }
 
@@ -36,7 +40,8 @@ static bool add_line(ag_series *s, const json_t *line)
     const json_t *step = json_object_get(line, "step");
     if (!json_is_integer(step)) return false;
     if (json_object_get(line, "eval_loss"))
-        s->evals[s->n_evals++] = (ag_eval_point){.step = json_integer_value(step), .targets = whole(line, "eval_targets"), .loss = number(line, "eval_loss")};
+        s->evals[s->n_evals++] = (ag_eval_point){
+            .step = json_integer_value(step), .targets = whole(line, "eval_targets"), .loss = number(line, "eval_loss")};
     else if (json_object_get(line, "loss"))
         add_step(s, line, json_integer_value(step));
     return true;
@@ -50,7 +55,8 @@ static void read_lines(ag_series *s, const char *text, size_t n)
         json_t *line = NULL;
         ag_err ignored;
         const size_t n_line = (size_t)(end - text) - at;
-        if (n_line > 0 && (ag_json_parse_nan(&line, text + at, n_line, "metrics", &ignored) || !add_line(s, line))) s->n_unreadable++;
+        if (n_line > 0 && (ag_json_parse_nan(&line, text + at, n_line, "metrics", &ignored) || !add_line(s, line)))
+            s->n_unreadable++;
         ag_json_free(&line);
         at += n_line + 1;
     }

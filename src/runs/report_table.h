@@ -21,8 +21,8 @@ void ag_table_int(ag_table *t, const char *label, long long value);
 void ag_table_bool(ag_table *t, const char *label, bool value); /* yes, no */
 void ag_table_write(ag_str *out, const ag_table *t);             /* ends in a newline */
 
-/* Every code point of the Unicode categories Cc, Cf and Cs as \uXXXX or \UXXXXXXXX; a byte that is no UTF-8 as \udcXX, the way Python
- * keeps such bytes of a file name. */
+/* Every code point of the Unicode categories Cc, Cf and Cs as \uXXXX or \UXXXXXXXX; a byte that is no UTF-8 as \udcXX, the way
+ * Python keeps such bytes of a file name. */
 void ag_str_add_visible(ag_str *out, const char *text);
 
 #endif

@@ -42,7 +42,8 @@ static ag_status find_merged(ag_run_place *p, const char *merged_dir, ag_arena *
     ag_err ignored;
     if (merged_dir) {
         const ag_status status = ag_path_existing_dir(&dir, merged_dir, arena, err);
-        if (status == AG_E_NOT_FOUND && (merged_dir[0] != '~' || ag_path_check(&dir, merged_dir, arena, &ignored) == AG_OK)) return AG_OK;
+        if (status == AG_E_NOT_FOUND && (merged_dir[0] != '~' || ag_path_check(&dir, merged_dir, arena, &ignored) == AG_OK))
+            return AG_OK;
         if (!status) p->merged = dir;
         return status;
     }

@@ -11,27 +11,7 @@
 
 enum { LARGEST_MANIFEST = 4 << 20 };
 
-static const char style[] =
-    ":root{color-scheme:light dark;--bg:#fff;--fg:#1a1a1a;--soft:#5a6270;--line:#d7dbe0;--box:#f5f6f8;--c0:#1f5fbf;--c1:#b3470d;--good:#1b7a3d;--bad:#b3261e}\n"
-    "@media(prefers-color-scheme:dark){:root{--bg:#14171b;--fg:#e7e9ec;--soft:#a0a8b4;--line:#343a43;--box:#1d2127;--c0:#7db2ff;--c1:#ffa366;--good:#6fce8f;"
-    "--bad:#ff8f87}}\n"
-    "*{box-sizing:border-box}body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.5 system-ui,sans-serif}\n"
-    "main,header{max-width:60rem;margin:0 auto;padding:0 1rem}h1{font-size:1.6rem;margin:1.5rem 0 .25rem;overflow-wrap:anywhere}\n"
-    "h2{font-size:1.2rem;margin:2rem 0 .5rem}h3{font-size:1rem;margin:1.25rem 0 .25rem}p{margin:.4rem 0}.soft{color:var(--soft)}\n"
-    ".facts{display:flex;flex-wrap:wrap;gap:.5rem 2rem;padding:0;margin:1rem 0;list-style:none}.facts b{display:block;font-size:1.3rem}\n"
-    "figure{margin:0 0 1rem;overflow-x:auto}figcaption{color:var(--soft)}svg{width:100%;min-width:32rem;height:auto;background:var(--box);border-radius:6px}\n"
-    ".grid{stroke:var(--line);stroke-width:1}.axis{fill:var(--soft);font:11px system-ui,sans-serif}.curve{fill:none;stroke-width:1.6;stroke-linejoin:round}\n"
-    ".curve-0{stroke:var(--c0)}.curve-1{stroke:var(--c1)}.dot-0{fill:var(--c0)}.dot-1{fill:var(--c1)}\n"
-    ".key::before{content:\"\";display:inline-block;width:1.2em;border-top:3px solid;vertical-align:.3em;margin-right:.4em}.key-0::before{color:var(--c0)}"
-    ".key-1::before{color:var(--c1)}\n"
-    ".scroll{overflow-x:auto}table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.25rem .6rem .25rem 0;border-bottom:1px solid "
-    "var(--line);overflow-wrap:anywhere;unicode-bidi:isolate}th{font-weight:600}.n{text-align:right;font-variant-numeric:tabular-nums}\n"
-    "code,.mono{font-family:ui-monospace,monospace;font-size:.85em}pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:0;padding:.5rem .7rem;background:var(--box);"
-    "border-radius:6px;font-size:.85rem;unicode-bidi:isolate}\n"
-    ".pair{display:grid;grid-template-columns:1fr 1fr;gap:.75rem}@media(max-width:40rem){.pair{grid-template-columns:1fr}}\n"
-    ".good{color:var(--good)}.bad{color:var(--bad)}article{border-top:1px solid var(--line);padding:.75rem 0}footer{color:var(--soft);padding:2rem 1rem;text-align:center}\n";
-
-/* ---- pieces ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- pieces ------------------------------------------------------------------------------------------------------ */
 void ag_report_section(ag_report *r, const char *title) { ag_str_printf(r->out, "<section><h2>%s</h2>\n", title); }
 void ag_report_end(ag_report *r) { ag_str_add(r->out, "</section>\n"); }
 
@@ -54,7 +34,7 @@ void ag_report_row_printf(ag_report *r, const char *label, const char *format, .
     ag_report_row(r, label, text);
 }
 
-/* ---- the head ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the head ---------------------------------------------------------------------------------------------------- */
 static void add_fact(ag_report *r, const char *label, const char *value)
 {
     ag_str_add(r->out, "<li><b>");
@@ -83,11 +63,12 @@ static const char *grouped(int64_t n, ag_arena *arena)
 static void add_head(ag_report *r)
 {
     const ag_series *s = &r->series;
-    ag_str_add(r->out, "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+    ag_str_add(r->out, "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+                       "content=\"width=device-width,initial-scale=1\">\n"
                        "<title>");
     ag_html_add(r->out, r->status->place.name);
     ag_str_add(r->out, " – training run</title>\n<style>\n");
-    ag_str_add(r->out, style);
+    ag_str_add_n(r->out, ag_report_style, ag_report_style_bytes);
     ag_str_add(r->out, "</style>\n</head>\n<body>\n<header><h1>");
     ag_html_add(r->out, r->status->place.name);
     ag_str_add(r->out, "</h1>\n<p class=\"soft\">");
@@ -115,7 +96,7 @@ static void add_head(ag_report *r)
     ag_str_add(r->out, "</ul></header>\n<main>\n");
 }
 
-/* ---- readiness ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- readiness --------------------------------------------------------------------------------------------------- */
 static void add_status(ag_report *r)
 {
     const ag_run_status *s = r->status;
@@ -135,7 +116,7 @@ static void add_status(ag_report *r)
     ag_str_free(&steps);
 }
 
-/* ---- all -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- all --------------------------------------------------------------------------------------------------------- */
 static const char *sibling(const ag_run_place *place, const char *folder, ag_arena *arena)
 {
     const char *root = ag_path_dir(arena, ag_path_dir(arena, place->logical));
@@ -157,7 +138,8 @@ static ag_status find_records(ag_report *r, const ag_run_report_options *options
         r->eval_dir = dir;
     }
     if (!r->logging_dir) return AG_OK;
-    const char *metrics = ag_path_join(r->arena, r->logging_dir, "metrics.jsonl"), *manifest = ag_path_join(r->arena, r->logging_dir, "manifest.json");
+    const char *metrics = ag_path_join(r->arena, r->logging_dir, "metrics.jsonl"),
+               *manifest = ag_path_join(r->arena, r->logging_dir, "manifest.json");
     if (ag_path_is_file(metrics)) AG_TRY(ag_series_read(&r->series, metrics, r->arena, err));
     return ag_path_is_file(manifest) ? ag_json_load(&r->manifest, manifest, LARGEST_MANIFEST, err) : AG_OK;
 }
@@ -170,20 +152,27 @@ static void write_page(ag_report *r)
     if (r->eval_dir) ag_report_samples(r);
     add_status(r);
     ag_report_records(r);
-    ag_str_add(r->out, "</main>\n<footer>Written by agoge; this page loads nothing from anywhere.</footer>\n</body>\n</html>\n");
+    ag_str_add(r->out,
+               "</main>\n<footer>Written by agoge; this page loads nothing from anywhere.</footer>\n</body>\n</html>\n");
 }
 
-ag_status ag_run_report_write(ag_str *out, const ag_run_report_options *options, const char **logging_dir, ag_arena *arena, ag_err *err)
+ag_status ag_run_report_write(ag_str *out, const ag_run_report_options *options, const char **logging_dir, ag_arena *arena,
+                              ag_err *err)
 {
     ag_run_place place;
     ag_run_status status;
     AG_TRY(ag_run_place_find(&place, options->run_dir, NULL, arena, err));
-    AG_TRY(ag_run_status_make(&status, &place, &(ag_run_status_options){.hub_cache = options->hub_cache, .n_threads = options->n_threads}, arena, err));
+    AG_TRY(ag_run_status_make(&status, &place,
+                              &(ag_run_status_options){.hub_cache = options->hub_cache, .n_threads = options->n_threads}, arena,
+                              err));
     ag_report r = {.out = out, .arena = arena, .status = &status};
     ag_status result = find_records(&r, options, err);
     if (!result && !status.scan.has_final_adapter && !status.scan.latest && r.series.n_steps == 0)
-        result = ag_fail(err, AG_E_NOT_FOUND, "%s has neither an adapter nor a checkpoint, and no metrics.jsonl of it was found; name a run's folder "
-                         "(adapters/<run_name>), and its records with --logging-dir", options->run_dir);
+        result =
+            ag_fail(err, AG_E_NOT_FOUND,
+                    "%s has neither an adapter nor a checkpoint, and no metrics.jsonl of it was found; name a run's folder "
+                    "(adapters/<run_name>), and its records with --logging-dir",
+                    options->run_dir);
     if (!result) write_page(&r);
     if (logging_dir) *logging_dir = r.logging_dir;
     ag_json_free(&r.manifest);

@@ -32,12 +32,15 @@ static void add_figure(ag_report *r, const char *title, const char *caption, con
 
 static void add_evaluations(ag_report *r)
 {
-    ag_str_add(r->out, "<div class=\"scroll\"><table>\n<tr><th scope=\"col\" class=\"n\">step</th><th scope=\"col\" class=\"n\">held-out loss</th>"
+    ag_str_add(r->out, "<div class=\"scroll\"><table>\n<tr><th scope=\"col\" class=\"n\">step</th><th scope=\"col\" "
+                       "class=\"n\">held-out loss</th>"
                        "<th scope=\"col\" class=\"n\">perplexity</th><th scope=\"col\" class=\"n\">tokens</th></tr>\n");
     for (size_t i = 0; i < r->series.n_evals; i++) {
         const ag_eval_point *e = &r->series.evals[i];
-        ag_str_printf(r->out, "<tr><td class=\"n\">%lld</td><td class=\"n\">%.4f</td><td class=\"n\">%.4g</td><td class=\"n\">%lld</td></tr>\n", (long long)e->step,
-                      e->loss, exp(e->loss), (long long)e->targets);
+        ag_str_printf(
+            r->out,
+            "<tr><td class=\"n\">%lld</td><td class=\"n\">%.4f</td><td class=\"n\">%.4g</td><td class=\"n\">%lld</td></tr>\n",
+            (long long)e->step, e->loss, exp(e->loss), (long long)e->targets);
     }
     ag_str_add(r->out, "</table></div>\n");
 }
@@ -49,7 +52,8 @@ void ag_report_curves(ag_report *r)
     enum { LOSS, LR, NORM, SPEED, SMOOTH, STEP, N };
     double *column[N];
     for (int i = 0; i < N; i++) column[i] = ag_arena_array(r->arena, n, sizeof **column);
-    double *eval_step = ag_arena_array(r->arena, m + 1, sizeof *eval_step), *eval_loss = ag_arena_array(r->arena, m + 1, sizeof *eval_loss);
+    double *eval_step = ag_arena_array(r->arena, m + 1, sizeof *eval_step),
+           *eval_loss = ag_arena_array(r->arena, m + 1, sizeof *eval_loss);
     for (size_t i = 0; i < n; i++) {
         column[STEP][i] = (double)s->steps[i].step;
         column[LOSS][i] = s->steps[i].loss;
@@ -63,7 +67,8 @@ void ag_report_curves(ag_report *r)
     }
     smooth(column[SMOOTH], column[LOSS], n);
     ag_report_section(r, "Curves");
-    const ag_curve loss[] = {{"training loss, smoothed", column[STEP], column[SMOOTH], n, false}, {"held-out loss", eval_step, eval_loss, m, true}};
+    const ag_curve loss[] = {{"training loss, smoothed", column[STEP], column[SMOOTH], n, false},
+                             {"held-out loss", eval_step, eval_loss, m, true}};
     add_figure(r, "Training and held-out loss over steps", "Loss by step", loss, m > 0 ? 2 : 1);
     const ag_curve raw[] = {{"training loss", column[STEP], column[LOSS], n, false}};
     add_figure(r, "Training loss of every step", "Training loss of every step, as it was", raw, 1);
@@ -75,6 +80,7 @@ void ag_report_curves(ag_report *r)
     add_figure(r, "Tokens a second over steps", "Tokens a second", speed, 1);
     if (m > 0) add_evaluations(r);
     if (s->n_unreadable > 0)
-        ag_str_printf(r->out, "<p class=\"soft\">%zu lines of metrics.jsonl could not be read and are not drawn.</p>\n", s->n_unreadable);
+        ag_str_printf(r->out, "<p class=\"soft\">%zu lines of metrics.jsonl could not be read and are not drawn.</p>\n",
+                      s->n_unreadable);
     ag_report_end(r);
 }

@@ -21,6 +21,10 @@ void ag_report_curves(ag_report *r);
 void ag_report_samples(ag_report *r);
 void ag_report_records(ag_report *r); /* memory, configuration, environment, data, digests */
 
+/* src/runs/page/report.css as it is in the tree, put into the program by cmake/embed.cmake. */
+extern const char ag_report_style[];
+extern const size_t ag_report_style_bytes;
+
 /* A section's begin: <section><h2>title</h2>. */
 void ag_report_section(ag_report *r, const char *title);
 void ag_report_end(ag_report *r);

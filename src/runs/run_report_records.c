@@ -8,7 +8,7 @@
 
 enum { MOST_ROWS = 400, DEEPEST = 8 };
 
-/* ---- any JSON as rows ------------------------------------------------------------------------------------------------------------------- */
+/* ---- any JSON as rows -------------------------------------------------------------------------------------------- */
 /* A leaf under its dotted path; arrays are leaves. */
 static void add_leaves(ag_report *r, const char *path, const json_t *value, int depth, size_t *n)
 {
@@ -41,11 +41,12 @@ static void add_object(ag_report *r, const char *title, const json_t *object)
     ag_str_add(r->out, "</table></div>\n");
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 static void add_memory(ag_report *r, const json_t *metrics)
 {
     const json_t *cpu = json_object_get(metrics, "cpu_report");
-    const double mib = 1 << 20, planned = json_number_value(json_object_get(cpu, "planned_bytes")), peak = json_number_value(json_object_get(cpu, "peak_rss_bytes"));
+    const double mib = 1 << 20, planned = json_number_value(json_object_get(cpu, "planned_bytes")),
+                 peak = json_number_value(json_object_get(cpu, "peak_rss_bytes"));
     if (!json_is_object(cpu)) return;
     ag_report_section(r, "Memory and machine");
     ag_str_add(r->out, "<div class=\"scroll\"><table>\n");
@@ -62,7 +63,7 @@ static void add_memory(ag_report *r, const json_t *metrics)
     ag_report_end(r);
 }
 
-/* ---- digests ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- digests ----------------------------------------------------------------------------------------------------- */
 static void add_digests(ag_report *r)
 {
     ag_artifact_index index;
@@ -71,11 +72,13 @@ static void add_digests(ag_report *r)
     ag_report_section(r, "Digests");
     ag_str_printf(r->out, "<p>%zu files as artifact_index.json lists them%s.</p>\n", index.n,
                   index.has_provenance ? "; the index carries the provenance of a frozen split" : "");
-    ag_str_add(r->out, "<div class=\"scroll\"><table>\n<tr><th scope=\"col\">file</th><th scope=\"col\" class=\"n\">bytes</th><th scope=\"col\">SHA-256</th></tr>\n");
+    ag_str_add(r->out, "<div class=\"scroll\"><table>\n<tr><th scope=\"col\">file</th><th scope=\"col\" "
+                       "class=\"n\">bytes</th><th scope=\"col\">SHA-256</th></tr>\n");
     for (size_t i = 0; i < index.n && i < MOST_ROWS; i++) {
         ag_str_add(r->out, "<tr><td>");
         ag_html_add(r->out, index.artifacts[i].file);
-        ag_str_printf(r->out, "</td><td class=\"n\">%llu</td><td class=\"mono\">", (unsigned long long)index.artifacts[i].size_bytes);
+        ag_str_printf(r->out, "</td><td class=\"n\">%llu</td><td class=\"mono\">",
+                      (unsigned long long)index.artifacts[i].size_bytes);
         ag_html_add(r->out, index.artifacts[i].sha256);
         ag_str_add(r->out, "</td></tr>\n");
     }

@@ -17,12 +17,13 @@ static json_t *load(const ag_report *r, const char *name)
     return root;
 }
 
-/* ---- figures ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- figures ----------------------------------------------------------------------------------------------------- */
 static void add_interval(ag_report *r, const char *label, const json_t *interval)
 {
     if (!json_is_object(interval)) return;
     ag_report_row_printf(r, label, "%.1f %% (%.1f to %.1f)", 100 * json_number_value(json_object_get(interval, "estimate")),
-                         100 * json_number_value(json_object_get(interval, "low")), 100 * json_number_value(json_object_get(interval, "high")));
+                         100 * json_number_value(json_object_get(interval, "low")),
+                         100 * json_number_value(json_object_get(interval, "high")));
 }
 
 static void add_count(ag_report *r, const char *label, const json_t *object, const char *key)
@@ -41,7 +42,8 @@ static void add_figures(ag_report *r, const json_t *comparison)
     add_interval(r, "base, correct (95 %)", json_object_get(statistics, "base_accuracy"));
     add_interval(r, "fine-tuned, correct (95 %)", json_object_get(statistics, "sft_accuracy"));
     add_interval(r, "difference (95 %)", json_object_get(statistics, "delta_accuracy"));
-    if (json_is_object(test)) ag_report_row_printf(r, "exact McNemar test, p", "%.4g", json_number_value(json_object_get(test, "p_value")));
+    if (json_is_object(test))
+        ag_report_row_printf(r, "exact McNemar test, p", "%.4g", json_number_value(json_object_get(test, "p_value")));
     add_count(r, "tasks", comparison, "n_tasks");
     add_count(r, "improved", comparison, "n_improved");
     add_count(r, "regressed", comparison, "n_regressed");
@@ -51,14 +53,16 @@ static void add_figures(ag_report *r, const json_t *comparison)
     ag_json_free(&statistics);
 }
 
-/* ---- answers side by side ------------------------------------------------------------------------------------------------------------------ */
+/* ---- answers side by side ---------------------------------------------------------------------------------------- */
 /* generations.jsonl as an object of rows by task_id. */
 static json_t *load_answers(const ag_report *r, const char *arm)
 {
     ag_map map;
     ag_err ignored;
     json_t *rows = json_object();
-    if (ag_map_open(&map, ag_path_join(r->arena, r->eval_dir, ag_arena_printf(r->arena, "%s/generations.jsonl", arm)), &ignored)) return rows;
+    if (ag_map_open(&map, ag_path_join(r->arena, r->eval_dir, ag_arena_printf(r->arena, "%s/generations.jsonl", arm)),
+                    &ignored))
+        return rows;
     const char *text = (const char *)map.bytes;
     for (size_t at = 0, n = map.n <= LARGEST_FILE ? map.n : 0; at < n;) {
         const char *end = memchr(text + at, '\n', n - at);
@@ -88,7 +92,8 @@ static void add_text(ag_report *r, const char *title, const json_t *value)
 
 static void add_sample(ag_report *r, const json_t *pair, const json_t *base, const json_t *sft)
 {
-    const char *id = json_string_value(json_object_get(pair, "task_id")), *outcome = json_string_value(json_object_get(pair, "outcome"));
+    const char *id = json_string_value(json_object_get(pair, "task_id")),
+               *outcome = json_string_value(json_object_get(pair, "outcome"));
     const json_t *before = json_object_get(base, id), *after = json_object_get(sft, id);
     const bool is_good = strcmp(outcome, "improved") == 0, is_bad = strcmp(outcome, "regressed") == 0;
     ag_str_printf(r->out, "<article><p><span class=\"%s\">", is_good ? "good" : is_bad ? "bad" : "soft");
@@ -121,8 +126,8 @@ static void add_samples(ag_report *r, const json_t *pairs)
             n_added++;
         }
     if (json_array_size(pairs) > n_added)
-        ag_str_printf(r->out, "<p class=\"soft\">%zu of %zu tasks are shown; all of them are in the evaluation's folder.</p>\n", n_added,
-                      json_array_size(pairs));
+        ag_str_printf(r->out, "<p class=\"soft\">%zu of %zu tasks are shown; all of them are in the evaluation's folder.</p>\n",
+                      n_added, json_array_size(pairs));
     json_decref(base);
     json_decref(sft);
 }

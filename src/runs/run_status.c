@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* ---- looking ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- looking ----------------------------------------------------------------------------------------------------- */
 typedef struct {
     ag_run_status *s;
     const ag_run_status_options *options;
@@ -36,13 +36,15 @@ static void look_at_resume(const look *l, const ag_adapter_report *latest)
     ag_run_status *s = l->s;
     ag_err why;
     if (!s->scan.latest) {
-        s->why_not_resume = s->scan.n ? "no checkpoint is whole; train again, or name an older run" : "there is no checkpoint yet";
+        s->why_not_resume =
+            s->scan.n ? "no checkpoint is whole; train again, or name an older run" : "there is no checkpoint yet";
         return;
     }
     s->why_not_resume = fault_of(latest, l);
     if (s->why_not_resume) return;
     const char *dir = ag_path_join(l->arena, l->access, s->scan.latest->name);
-    s->resume_ready = ag_trainer_check(dir, s->latest_path, s->scan.latest->step, latest->shapes, latest->n_shapes, &why) == AG_OK;
+    s->resume_ready =
+        ag_trainer_check(dir, s->latest_path, s->scan.latest->step, latest->shapes, latest->n_shapes, &why) == AG_OK;
     if (!s->resume_ready) s->why_not_resume = ag_arena_strdup(l->arena, why.text);
 }
 
@@ -56,15 +58,16 @@ static void look_at_merged(const look *l)
         s->why_not_merged = "there is no such folder; export-final-model makes it";
         return;
     }
-    ag_status status = ag_artifact_index_verify(&index, s->place.merged, l->options->n_threads > 0 ? l->options->n_threads : 1, l->arena, &why);
+    ag_status status = ag_artifact_index_verify(&index, s->place.merged, l->options->n_threads > 0 ? l->options->n_threads : 1,
+                                                l->arena, &why);
     if (!status && index.n == 0) status = ag_fail(&why, AG_E_FORMAT, "%s: its index lists nothing", s->place.merged);
     if (!status) status = ag_model_folder_check(&d, s->place.merged, l->arena, &why);
     if (status) s->why_not_merged = ag_arena_strdup(l->arena, why.text);
     else s->merged_path = s->place.merged;
 }
 
-ag_status ag_run_status_make(ag_run_status *out, const ag_run_place *place, const ag_run_status_options *options, ag_arena *arena,
-                             ag_err *err)
+ag_status ag_run_status_make(ag_run_status *out, const ag_run_place *place, const ag_run_status_options *options,
+                             ag_arena *arena, ag_err *err)
 {
     *out = (ag_run_status){.place = *place, .allow_unsafe = options->allow_unsafe};
     const look l = {.s = out, .options = options, .access = options->access ? options->access : place->real, .arena = arena};
@@ -84,16 +87,19 @@ ag_status ag_run_status_make(ag_run_status *out, const ag_run_place *place, cons
         out->export_ready = source->config_usable && source->weights_usable;
         out->why_not_export = fault_of(source, &l);
     } else {
-        out->why_not_export = out->scan.unsafe ? ag_arena_printf(arena, "%s/%s could hold code and hides what it lies beside; move it away, or "
-                                                                 "pass --allow-unsafe-serialization", place->real, out->scan.unsafe)
-                                               : "there is neither a final adapter nor a whole checkpoint";
+        out->why_not_export = out->scan.unsafe
+                                  ? ag_arena_printf(arena,
+                                                    "%s/%s could hold code and hides what it lies beside; move it away, or "
+                                                    "pass --allow-unsafe-serialization",
+                                                    place->real, out->scan.unsafe)
+                                  : "there is neither a final adapter nor a whole checkpoint";
     }
     look_at_resume(&l, &latest);
     look_at_merged(&l);
     return AG_OK;
 }
 
-/* ---- telling ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- telling ----------------------------------------------------------------------------------------------------- */
 static const char *kind_text(const ag_run_status *s)
 {
     return s->source == AG_SOURCE_FINAL_ADAPTER ? "final_adapter" : s->source == AG_SOURCE_CHECKPOINT ? "checkpoint" : NULL;

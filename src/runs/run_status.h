@@ -1,13 +1,14 @@
-/* What a run's folder is ready for, decided from its files alone: nothing is loaded, run or fetched. docs/runs.md says it for users.
+/* What a run's folder is ready for, decided from its files alone: nothing is loaded, run or fetched. docs/runs.md says it for
+ * users.
  *
  *     ag_run_place place;  ag_run_status status;
  *     AG_TRY(ag_run_place_find(&place, "adapters/demo", NULL, &arena, err));
  *     AG_TRY(ag_run_status_make(&status, &place, &(ag_run_status_options){.hub_cache = cache}, &arena, err));
  *     ag_run_status_json(&out, &status);
  *
- * resume.checkpoint is what a run with resume_from_latest_checkpoint picks first, export.source what export-final-model merges. The run
- * is scanned once: counts, latest and source describe the same moment. A newest checkpoint that is not usable is told as not ready; the
- * report never falls back to an older one. */
+ * resume.checkpoint is what a run with resume_from_latest_checkpoint picks first, export.source what export-final-model merges.
+ * The run is scanned once: counts, latest and source describe the same moment. A newest checkpoint that is not usable is told
+ * as not ready; the report never falls back to an older one. */
 #ifndef AG_RUN_STATUS_H
 #define AG_RUN_STATUS_H
 
@@ -44,8 +45,8 @@ typedef struct {
 } ag_run_status;
 
 /* AG_E_IO where something cannot be looked at. Texts lie in the arena. */
-AG_MUST_USE ag_status ag_run_status_make(ag_run_status *out, const ag_run_place *place, const ag_run_status_options *options, ag_arena *arena,
-                                         ag_err *err);
+AG_MUST_USE ag_status ag_run_status_make(ag_run_status *out, const ag_run_place *place, const ag_run_status_options *options,
+                                         ag_arena *arena, ag_err *err);
 void ag_run_status_json(ag_str *out, const ag_run_status *s);  /* indent 2, keys in the report's order, ends in a newline */
 void ag_run_status_table(ag_str *out, const ag_run_status *s);
 

@@ -22,15 +22,19 @@ typedef struct {
     bool has_mount; /* an older kernel does not tell it */
 } facts;
 
-/* ---- looking ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- looking ----------------------------------------------------------------------------------------------------- */
 /* An entry itself, never what it points to; name "" is the descriptor's own. False leaves errno. */
 static bool look(facts *f, int dir, const char *name)
 {
     struct statx st;
     const int flags = AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | (*name ? 0 : AT_EMPTY_PATH);
     if (statx(dir, name, flags, STATX_BASIC_STATS | STATX_MNT_ID, &st)) return false;
-    *f = (facts){.mode = st.stx_mode, .device = makedev(st.stx_dev_major, st.stx_dev_minor), .inode = st.stx_ino, .mount = st.stx_mnt_id,
-                 .bytes = st.stx_size, .has_mount = st.stx_mask & STATX_MNT_ID};
+    *f = (facts){.mode = st.stx_mode,
+                 .device = makedev(st.stx_dev_major, st.stx_dev_minor),
+                 .inode = st.stx_ino,
+                 .mount = st.stx_mnt_id,
+                 .bytes = st.stx_size,
+                 .has_mount = st.stx_mask & STATX_MNT_ID};
     return true;
 }
 
@@ -55,7 +59,8 @@ static ag_status identify(facts *f, int fd, const char *name, ag_err *err)
 {
     if (!look(f, fd, "")) return ag_fail_errno(err, errno, "%s cannot be looked at", name);
     if (f->has_mount || mount_of(&f->mount, fd)) return AG_OK;
-    return ag_fail(err, AG_E_UNSUPPORTED, "%s: this system does not tell mount points apart (no statx, no /proc); nothing is deleted here", name);
+    return ag_fail(err, AG_E_UNSUPPORTED,
+                   "%s: this system does not tell mount points apart (no statx, no /proc); nothing is deleted here", name);
 }
 
 const char *ag_tree_kind_text(ag_tree_kind kind)
@@ -65,7 +70,8 @@ const char *ag_tree_kind_text(ag_tree_kind kind)
     return texts[kind];
 }
 
-/* Adds the sizes below the folder `fd` (which it closes); *has_mount where something below lies on another mount than `mount`. */
+/* Adds the sizes below the folder `fd` (which it closes); *has_mount where something below lies on another mount than `mount`.
+ */
 static ag_status measure(uint64_t *bytes, bool *has_mount, int fd, uint64_t mount, const char *shown, int depth, ag_err *err)
 {
     DIR *stream = fdopendir(fd);
@@ -96,7 +102,8 @@ static ag_status measure(uint64_t *bytes, bool *has_mount, int fd, uint64_t moun
             if (errno != ENOENT) status = ag_fail_errno(err, errno, "%s/%s cannot be listed", shown, entry->d_name);
             continue;
         }
-        if (depth == DEEPEST) status = ag_fail(err, AG_E_IO, "%s: folders nest deeper than %d levels; remove them by hand", shown, DEEPEST);
+        if (depth == DEEPEST)
+            status = ag_fail(err, AG_E_IO, "%s: folders nest deeper than %d levels; remove them by hand", shown, DEEPEST);
         if (!status) status = identify(&f, child, shown, err);
         if (!status && f.mount != mount) *has_mount = true;
         if (status || *has_mount) close(child);
@@ -126,8 +133,12 @@ ag_status ag_tree_look(ag_tree_entry *out, int dir, const char *name, ag_err *er
     bool is_mount;
     *out = (ag_tree_entry){.kind = AG_TREE_GONE};
     if (!look(&f, dir, name)) return errno == ENOENT ? AG_OK : ag_fail_errno(err, errno, "%s cannot be looked at", name);
-    *out = (ag_tree_entry){.kind = S_ISLNK(f.mode) ? AG_TREE_LINK : S_ISDIR(f.mode) ? AG_TREE_DIR : AG_TREE_OTHER, .device = f.device,
-                           .inode = f.inode, .bytes = f.bytes};
+    *out = (ag_tree_entry){.kind = S_ISLNK(f.mode)   ? AG_TREE_LINK
+                                   : S_ISDIR(f.mode) ? AG_TREE_DIR
+                                                     : AG_TREE_OTHER,
+                           .device = f.device,
+                           .inode = f.inode,
+                           .bytes = f.bytes};
     if (out->kind != AG_TREE_DIR) return AG_OK;
     out->bytes = 0;
     AG_TRY(open_entry(&fd, &f, &is_mount, dir, name, err));
@@ -161,7 +172,8 @@ ag_status ag_tree_open(int *fd, const char *path, ag_err *err)
         close(*fd);
         *fd = next;
         if (is_link)
-            return ag_fail(err, AG_E_IO, "%.*s is a symbolic link; nothing is deleted through links, name the folder itself", length, path);
+            return ag_fail(err, AG_E_IO, "%.*s is a symbolic link; nothing is deleted through links, name the folder itself",
+                           length, path);
         if (next < 0) return ag_fail_errno(err, errnum, "%.*s cannot be opened", length, path);
         part += n;
         part += strspn(part, "/");
@@ -169,7 +181,7 @@ ag_status ag_tree_open(int *fd, const char *path, ag_err *err)
     return AG_OK;
 }
 
-/* ---- removing ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- removing ---------------------------------------------------------------------------------------------------- */
 static int unlink_again(int dir, const char *name, int flags)
 {
     int failed;
@@ -209,11 +221,14 @@ static ag_status empty(int fd, uint64_t mount, const char *shown, int depth, ag_
         }
         status = identify(&f, child, shown, err);
         if (!status && f.mount != mount)
-            status = ag_fail(err, AG_E_IO, "%s/%s became a mount after planning; unmount it and run the cleanup again", shown, name);
-        if (!status && depth == DEEPEST) status = ag_fail(err, AG_E_IO, "%s: folders nest deeper than %d levels; remove them by hand", shown, DEEPEST);
+            status =
+                ag_fail(err, AG_E_IO, "%s/%s became a mount after planning; unmount it and run the cleanup again", shown, name);
+        if (!status && depth == DEEPEST)
+            status = ag_fail(err, AG_E_IO, "%s: folders nest deeper than %d levels; remove them by hand", shown, DEEPEST);
         if (status) close(child);
         else status = empty(child, mount, shown, depth + 1, err);
-        if (!status && unlink_again(dirfd(stream), name, AT_REMOVEDIR)) status = ag_fail_errno(err, errno, "%s/%s cannot be removed", shown, name);
+        if (!status && unlink_again(dirfd(stream), name, AT_REMOVEDIR))
+            status = ag_fail_errno(err, errno, "%s/%s cannot be removed", shown, name);
     }
     closedir(stream);
     return status;
@@ -221,8 +236,11 @@ static ag_status empty(int fd, uint64_t mount, const char *shown, int depth, ag_
 
 static ag_status changed(const ag_tree_entry *now, ag_err *err)
 {
-    static const char *const kinds[] = {[AG_TREE_DIR] = "another directory", [AG_TREE_LINK] = "a symlink", [AG_TREE_MOUNT] = "a mount",
-                                        [AG_TREE_OTHER] = "a file", [AG_TREE_GONE] = "missing"};
+    static const char *const kinds[] = {[AG_TREE_DIR] = "another directory",
+                                        [AG_TREE_LINK] = "a symlink",
+                                        [AG_TREE_MOUNT] = "a mount",
+                                        [AG_TREE_OTHER] = "a file",
+                                        [AG_TREE_GONE] = "missing"};
     return ag_fail(err, AG_E_IO, "became %s after planning; look at it and run the cleanup again", kinds[now->kind]);
 }
 
@@ -250,7 +268,8 @@ ag_status ag_tree_drop(int dir, const char *name, const ag_tree_entry *planned, 
 {
     facts now;
     if (!look(&now, dir, name) || now.inode != planned->inode || now.device != planned->device)
-        return ag_fail(err, AG_E_IO, "was emptied, but another entry has taken its name meanwhile; look at it and run the cleanup again");
+        return ag_fail(err, AG_E_IO,
+                       "was emptied, but another entry has taken its name meanwhile; look at it and run the cleanup again");
     /* Only an empty folder can go here. */
     return unlink_again(dir, name, AT_REMOVEDIR) ? ag_fail_errno(err, errno, "cannot be removed") : AG_OK;
 }

@@ -1,6 +1,6 @@
-/* Deleting by descriptor: a run's folder is opened once, component by component without following a link, and everything below is looked at
- * and removed through that descriptor. Whoever swaps a folder for a link, or a link for a folder, while this runs, finds that what was
- * planned is gone or that nothing happened: no path is resolved twice.
+/* Deleting by descriptor: a run's folder is opened once, component by component without following a link, and everything below
+ * is looked at and removed through that descriptor. Whoever swaps a folder for a link, or a link for a folder, while this runs,
+ * finds that what was planned is gone or that nothing happened: no path is resolved twice.
  *
  * A mount point (a bind mount too) is told by its mount's number, and never entered. */
 #ifndef AG_RUN_TREE_H
@@ -33,9 +33,9 @@ typedef struct {
 /* What "name" in the folder `dir` is. AG_E_IO where it cannot be told. */
 AG_MUST_USE ag_status ag_tree_look(ag_tree_entry *out, int dir, const char *name, ag_err *err);
 
-/* Removes everything in the folder that was looked at, and leaves it empty. It is looked at again first: a change of kind or identity is
- * AG_E_IO, and nothing is touched. The file `first` goes before everything else and its going is synced, so that a folder that a kill leaves
- * half removed is recognized as unfinished. */
+/* Removes everything in the folder that was looked at, and leaves it empty. It is looked at again first: a change of kind or
+ * identity is AG_E_IO, and nothing is touched. The file `first` goes before everything else and its going is synced, so that a
+ * folder that a kill leaves half removed is recognized as unfinished. */
 AG_MUST_USE ag_status ag_tree_empty(int dir, const char *name, const ag_tree_entry *planned, const char *first, ag_err *err);
 /* Removes the emptied folder itself, if it is still the one of that name. */
 AG_MUST_USE ag_status ag_tree_drop(int dir, const char *name, const ag_tree_entry *planned, ag_err *err);

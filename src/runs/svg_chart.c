@@ -5,7 +5,7 @@
 
 enum { WIDTH = 720, HEIGHT = 260, LEFT = 64, RIGHT = 28, TOP = 12, BOTTOM = 34, COLUMNS = 600, N_Y_TICKS = 5, N_X_TICKS = 8 };
 
-/* ---- text ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- text -------------------------------------------------------------------------------------------------------- */
 void ag_html_add_n(ag_str *out, const char *text, size_t n)
 {
     for (size_t at = 0; at < n;) {
@@ -23,7 +23,7 @@ void ag_html_add_n(ag_str *out, const char *text, size_t n)
 
 void ag_html_add(ag_str *out, const char *text) { ag_html_add_n(out, text, strlen(text)); }
 
-/* ---- scales ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- scales ------------------------------------------------------------------------------------------------------ */
 typedef struct {
     double low, high, step;
 } scale;
@@ -47,7 +47,10 @@ static scale scale_of(double low, double high, int n_ticks)
 }
 
 static double px(const scale *s, double x) { return LEFT + (x - s->low) / (s->high - s->low) * (WIDTH - LEFT - RIGHT); }
-static double py(const scale *s, double y) { return HEIGHT - BOTTOM - (y - s->low) / (s->high - s->low) * (HEIGHT - TOP - BOTTOM); }
+static double py(const scale *s, double y)
+{
+    return HEIGHT - BOTTOM - (y - s->low) / (s->high - s->low) * (HEIGHT - TOP - BOTTOM);
+}
 
 static bool find_scales(scale *x, scale *y, const ag_curve *curves, size_t n)
 {
@@ -68,18 +71,22 @@ static bool find_scales(scale *x, scale *y, const ag_curve *curves, size_t n)
     return true;
 }
 
-/* ---- drawing ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- drawing ----------------------------------------------------------------------------------------------------- */
 static void add_axes(ag_str *out, const scale *x, const scale *y)
 {
     for (int i = 0; i <= 2 * N_Y_TICKS + 2; i++) {
         const double value = y->low + i * y->step;
         if (value > y->high + y->step * 1e-6) break;
-        ag_str_printf(out, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/><text class=\"axis\" x=\"%d\" y=\"%.1f\" "
-                      "text-anchor=\"end\">%g</text>\n", LEFT, WIDTH - RIGHT, py(y, value), py(y, value), LEFT - 6, py(y, value) + 4,
-                      fabs(value) < y->step * 1e-6 ? 0.0 : value);
+        ag_str_printf(
+            out,
+            "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/><text class=\"axis\" x=\"%d\" y=\"%.1f\" "
+            "text-anchor=\"end\">%g</text>\n",
+            LEFT, WIDTH - RIGHT, py(y, value), py(y, value), LEFT - 6, py(y, value) + 4,
+            fabs(value) < y->step * 1e-6 ? 0.0 : value);
     }
     for (double value = ceil(x->low / x->step) * x->step; value <= x->high + x->step * 1e-6; value += x->step)
-        ag_str_printf(out, "<text class=\"axis\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>\n", px(x, value), HEIGHT - BOTTOM + 18, value);
+        ag_str_printf(out, "<text class=\"axis\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>\n", px(x, value),
+                      HEIGHT - BOTTOM + 18, value);
 }
 
 static void add_point(ag_str *out, bool *begins, const scale *x, const scale *y, double at, double value)
@@ -115,8 +122,8 @@ static void add_curve(ag_str *out, const scale *x, const scale *y, const ag_curv
     ag_str_add(out, "\"/>\n");
     for (size_t i = 0; c->as_points && i < c->n && c->n < 2 * COLUMNS; i++)
         if (isfinite(c->y[i]))
-            ag_str_printf(out, "<circle class=\"dot-%zu\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"><title>%g: %.6g</title></circle>\n", index,
-                          px(x, c->x[i]), py(y, c->y[i]), c->x[i], c->y[i]);
+            ag_str_printf(out, "<circle class=\"dot-%zu\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"><title>%g: %.6g</title></circle>\n",
+                          index, px(x, c->x[i]), py(y, c->y[i]), c->x[i], c->y[i]);
 }
 
 void ag_svg_chart(ag_str *out, const char *title, const ag_curve *curves, size_t n_curves)

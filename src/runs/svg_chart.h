@@ -1,5 +1,6 @@
-/* Curves as SVG, to stand in a page: axes with round numbers, lines that pages colour by CSS (classes axis, grid, curve-0, curve-1 …). A curve of
- * many points is drawn by the least and the greatest of each column, so that no spike is lost and a page stays small. */
+/* Curves as SVG, to stand in a page: axes with round numbers, lines that pages colour by CSS (classes axis, grid, curve-0,
+ * curve-1 …). A curve of many points is drawn by the least and the greatest of each column, so that no spike is lost and a page
+ * stays small. */
 #ifndef AG_SVG_CHART_H
 #define AG_SVG_CHART_H
 

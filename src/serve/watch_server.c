@@ -35,7 +35,7 @@ static void refuse(ag_http_exchange *x, int status, const char *sentence)
     reply(x, status, &out);
 }
 
-/* ---- lines ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
 /* Whole lines from *offset on; *offset moves behind them. The caller frees *bytes. */
 static size_t read_lines(char **bytes, uint64_t *offset, bool *restarted, const char *path)
 {
@@ -65,7 +65,8 @@ static void add_lines(ag_json_writer *w, const char *text, size_t n)
         const size_t n_line = end ? (size_t)(end - text) - at : n - at;
         json_t *line = NULL;
         ag_err ignored; /* what is no JSON is not shown */
-        if (n_line > 0 && ag_json_parse_nan(&line, text + at, n_line, "metrics", &ignored) == AG_OK && json_is_object(line)) ag_jw_value(w, NULL, line);
+        if (n_line > 0 && ag_json_parse_nan(&line, text + at, n_line, "metrics", &ignored) == AG_OK && json_is_object(line))
+            ag_jw_value(w, NULL, line);
         ag_json_free(&line);
         at += n_line + 1;
     }
@@ -111,27 +112,31 @@ static void handle_list(ag_watch_server *s, ag_http_exchange *x)
     reply(x, 200, &out);
 }
 
-/* ---- the server ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the server -------------------------------------------------------------------------------------------------- */
 static void handle(void *user, ag_http_exchange *x)
 {
     ag_watch_server *s = user;
     const char *path = ag_http_path(x);
-    if (strcmp(ag_http_method(x), "GET") != 0 && strcmp(ag_http_method(x), "HEAD") != 0) refuse(x, 405, "only GET is answered here");
+    if (strcmp(ag_http_method(x), "GET") != 0 && strcmp(ag_http_method(x), "HEAD") != 0)
+        refuse(x, 405, "only GET is answered here");
     else if (strcmp(path, "/") == 0) ag_http_reply(x, 200, "text/html; charset=utf-8", ag_watch_page, ag_watch_page_bytes);
     else if (strcmp(path, "/runs") == 0) handle_list(s, x);
     else if (ag_str_starts(path, "/runs/")) handle_run(s, x, path + strlen("/runs/"));
     else refuse(x, 404, "there is nothing here; the page is at /");
 }
 
-ag_status ag_watch_server_start(ag_watch_server **out, const ag_watch_run *runs, size_t n_runs, const char *host, int64_t port, ag_err *err)
+ag_status ag_watch_server_start(ag_watch_server **out, const ag_watch_run *runs, size_t n_runs, const char *host, int64_t port,
+                                ag_err *err)
 {
     ag_watch_server *s = calloc(1, sizeof *s);
     if (!s) ag_out_of_memory(sizeof *s);
     s->runs = runs;
     s->n_runs = n_runs;
     *out = s;
-    const ag_status status = ag_http_server_start(&s->http, &(ag_http_options){.host = host, .port = port, .max_body = 1024, .max_connections = 64,
-                                                                               .handle = handle, .user = s}, err);
+    const ag_status status = ag_http_server_start(
+        &s->http,
+        &(ag_http_options){.host = host, .port = port, .max_body = 1024, .max_connections = 64, .handle = handle, .user = s},
+        err);
     if (status) {
         free(s);
         *out = NULL;

@@ -18,7 +18,7 @@ static const char STAGING[] = AG_CHECKPOINT_STAGING, DROPPED[] = ".agoge-ckpt-dr
 /* trainer_state.json may have 4 MiB; an entry takes about 170 bytes. Older entries of a longer run are in metrics.jsonl. */
 enum { MAX_LOG_ENTRIES = 20000 };
 
-/* ---- which directories are checkpoints ------------------------------------------------------------------------------ */
+/* ---- which directories are checkpoints --------------------------------------------------------------------------- */
 int64_t ag_checkpoint_step(const char *run_dir, const char *name)
 {
     if (ag_checkpoint_number(name) < 0) return -1;
@@ -33,7 +33,7 @@ int64_t ag_checkpoint_step(const char *run_dir, const char *name)
     return step;
 }
 
-/* ---- what a run without an orderly end leaves -------------------------------------------------------------------------- */
+/* ---- what a run without an orderly end leaves -------------------------------------------------------------------- */
 static ag_status remove_leftovers(const char *run_dir, ag_err *err)
 {
     char **names;
@@ -81,7 +81,7 @@ ag_status ag_checkpoint_count(size_t *n, const char *run_dir, ag_err *err)
     return status;
 }
 
-/* ---- saving ---------------------------------------------------------------------------------------------------------------- */
+/* ---- saving ------------------------------------------------------------------------------------------------------ */
 static ag_status save_sidecar(const ag_run_state *s, ag_progress progress, const char *dir, ag_err *err)
 {
     ag_str text = {0};
@@ -189,7 +189,7 @@ ag_status ag_checkpoint_save(ag_run_state *s, ag_progress progress, const char *
     return status;
 }
 
-/* ---- loading ------------------------------------------------------------------------------------------------------------------ */
+/* ---- loading ----------------------------------------------------------------------------------------------------- */
 /* The first tensor that two adapters on this base do not have alike, in shape or scale; NULL: none. */
 static const char *first_difference(const ag_adapter *a, const ag_adapter *b)
 {
@@ -265,7 +265,7 @@ ag_status ag_checkpoint_load(ag_run_state *s, ag_progress *progress, const char 
     return status;
 }
 
-/* ---- choosing ------------------------------------------------------------------------------------------------------------------- */
+/* ---- choosing ---------------------------------------------------------------------------------------------------- */
 enum { N_FIELDS = 6 };
 
 /* agoge_resume.json, where it is there, must speak of this step. A Trainer's checkpoint has none: the position follows from the step. */

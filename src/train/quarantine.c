@@ -21,7 +21,7 @@ static const char *const reason_texts[] = {
 #undef X
 };
 
-/* ---- one entry ------------------------------------------------------------------------------------------------------------- */
+/* ---- one entry --------------------------------------------------------------------------------------------------- */
 static ag_status write_reason(const char *path, ag_quarantine_reason reason, const struct tm *when, const char *const *missing,
                               size_t n_missing, ag_arena *arena, ag_err *err)
 {
@@ -82,8 +82,10 @@ static ag_status move_entry(const char *run_dir, const char *name, ag_quarantine
     const size_t n = strftime(stamp, sizeof stamp, "%Y%m%dT%H%M%S", &utc);
     snprintf(stamp + n, sizeof stamp - n, "%06ldZ", now.tv_nsec / 1000);
     AG_TRY(write_reason(from, reason, &utc, missing, n_missing, arena, err));
-    AG_TRY(move_to_free_name(from, ag_arena_printf(arena, "%s/%s.%s.%s", quarantine, name, reason_texts[reason], stamp), arena, err));
-    ag_log(AG_LOG_WARN, "%s was moved to %s (%s); delete it there when it is of no use", from, quarantine, reason_texts[reason]);
+    AG_TRY(move_to_free_name(from, ag_arena_printf(arena, "%s/%s.%s.%s", quarantine, name, reason_texts[reason], stamp), arena,
+                             err));
+    ag_log(AG_LOG_WARN, "%s was moved to %s (%s); delete it there when it is of no use", from, quarantine,
+           reason_texts[reason]);
     return AG_OK;
 }
 
@@ -96,7 +98,7 @@ ag_status ag_quarantine_move(const char *run_dir, const char *name, ag_quarantin
     return status;
 }
 
-/* ---- all of a run ----------------------------------------------------------------------------------------------------------- */
+/* ---- all of a run ------------------------------------------------------------------------------------------------ */
 /* The first thing that is amiss names the reason; details.missing has them all. */
 static ag_status move_checkpoint(const char *run_dir, const ag_checkpoint_entry *entry, ag_err *err)
 {

@@ -1,11 +1,11 @@
-/* What a killed process or a fault left in a run's folder is moved aside, never deleted: <run_dir>/.agoge-quarantine/, one folder an
- * entry, with the reason beside it.
+/* What a killed process or a fault left in a run's folder is moved aside, never deleted: <run_dir>/.agoge-quarantine/, one
+ * folder an entry, with the reason beside it.
  *
  *     .agoge-quarantine/<name>.<reason>.<UTC, YYYYmmddTHHMMSSffffffZ>[-1 … -999]/
  *     …/quarantine_reason.json   {"schema_version": 1, "reason": …, "original_path": …, "quarantined_at": …, "details": {…}}
  *
- * The reason is written into the tree and synced before the tree is renamed, so that nothing lies in the quarantine unexplained. Callers
- * hold the run's lock. */
+ * The reason is written into the tree and synced before the tree is renamed, so that nothing lies in the quarantine
+ * unexplained. Callers hold the run's lock. */
 #ifndef AG_QUARANTINE_H
 #define AG_QUARANTINE_H
 
@@ -36,13 +36,13 @@ typedef enum {
 #undef X
 } ag_quarantine_reason;
 
-/* Moves <run_dir>/<name>, a directory, aside. `missing` are the words of details.missing (n_missing 0: details is empty). A symbolic
- * link in the name's place, or one in the quarantine's, is AG_E_IO. */
-AG_MUST_USE ag_status ag_quarantine_move(const char *run_dir, const char *name, ag_quarantine_reason reason, const char *const *missing,
-                                         size_t n_missing, ag_err *err);
+/* Moves <run_dir>/<name>, a directory, aside. `missing` are the words of details.missing (n_missing 0: details is empty). A
+ * symbolic link in the name's place, or one in the quarantine's, is AG_E_IO. */
+AG_MUST_USE ag_status ag_quarantine_move(const char *run_dir, const char *name, ag_quarantine_reason reason,
+                                         const char *const *missing, size_t n_missing, ag_err *err);
 
-/* Every broken checkpoint and every staging folder of a process that is gone; symbolic links stay where they are. Each goes to the
- * log as a warning. */
+/* Every broken checkpoint and every staging folder of a process that is gone; symbolic links stay where they are. Each goes to
+ * the log as a warning. */
 AG_MUST_USE ag_status ag_quarantine_sweep(const char *run_dir, ag_err *err);
 
 #endif

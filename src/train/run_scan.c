@@ -35,12 +35,13 @@ bool ag_is_unsafe_weights(const char *name)
     return strcmp(name, "pytorch_model.bin") == 0 || strcmp(name, AG_ADAPTER_BIN_FILE) == 0 || ag_str_ends(name, ".ckpt");
 }
 
-/* ---- weights that could hold code --------------------------------------------------------------------------------------- */
+/* ---- weights that could hold code -------------------------------------------------------------------------------- */
 static bool is_missing(int errnum) { return errnum == ENOENT || errnum == ENOTDIR || errnum == ELOOP; }
 
-/* The first such file below the directory `fd` (which it closes); links to directories are not followed. `path` is relative. What is in
- * a run's quarantine is loaded by nobody. */
-static ag_status find_unsafe(const char **found, int fd, const char *shown, const char *path, int depth, ag_arena *arena, ag_err *err)
+/* The first such file below the directory `fd` (which it closes); links to directories are not followed. `path` is relative.
+ * What is in a run's quarantine is loaded by nobody. */
+static ag_status find_unsafe(const char **found, int fd, const char *shown, const char *path, int depth, ag_arena *arena,
+                             ag_err *err)
 {
     DIR *stream = fdopendir(fd);
     if (!stream) {
@@ -83,7 +84,7 @@ static ag_status find_unsafe(const char **found, int fd, const char *shown, cons
     return status;
 }
 
-/* ---- entries -------------------------------------------------------------------------------------------------------------- */
+/* ---- entries ----------------------------------------------------------------------------------------------------- */
 /* Whether there is a regular file, links followed. What cannot be known is an error, not a no. */
 static ag_status has_file(bool *yes, int dir, const char *shown, const char *name, ag_err *err)
 {
@@ -116,8 +117,8 @@ static ag_status look_at(ag_checkpoint_entry *entry, int fd, const char *shown, 
 }
 
 /* An entry of the run that has a checkpoint's name; *is_dir false: it is no directory. */
-static ag_status look_at_entry(ag_checkpoint_entry *entry, bool *is_dir, int run, const char *run_dir, bool allow_unsafe, ag_arena *arena,
-                               ag_err *err)
+static ag_status look_at_entry(ag_checkpoint_entry *entry, bool *is_dir, int run, const char *run_dir, bool allow_unsafe,
+                               ag_arena *arena, ag_err *err)
 {
     struct stat st;
     *is_dir = false;
@@ -135,7 +136,8 @@ static int by_step(const void *a, const void *b)
     return x->step != y->step ? (x->step > y->step) - (x->step < y->step) : strcmp(x->name, y->name);
 }
 
-static ag_status look_at_entries(ag_run_scan *scan, int run, const char *run_dir, bool allow_unsafe, ag_arena *arena, ag_err *err)
+static ag_status look_at_entries(ag_run_scan *scan, int run, const char *run_dir, bool allow_unsafe, ag_arena *arena,
+                                 ag_err *err)
 {
     char **names;
     size_t n;

@@ -1,10 +1,9 @@
-/* One look at a run's folder: which directories are checkpoints, and whether its root is an adapter. Every command that chooses a
- * checkpoint chooses by this rule, so that they agree.
+/* One look at a run's folder: which directories are checkpoints, and whether its root is an adapter. Every command that chooses
+ * a checkpoint chooses by this rule, so that they agree.
  *
- *     valid checkpoint   a directory checkpoint-<digits> (checkpoint-007 is step 7) with trainer_state.json, adapter_config.json and
- *                        adapter_model.safetensors in it, and no weights that could hold code anywhere below it
- *     final adapter      the run's folder has adapter_config.json and adapter_model.safetensors, and no such weights below it
- *                        (its quarantine aside)
+ *     valid checkpoint   a directory checkpoint-<digits> (checkpoint-007 is step 7) with trainer_state.json,
+ * adapter_config.json and adapter_model.safetensors in it, and no weights that could hold code anywhere below it final adapter
+ * the run's folder has adapter_config.json and adapter_model.safetensors, and no such weights below it (its quarantine aside)
  *
  * Weights that could hold code: pytorch_model.bin, adapter_model.bin, *.ckpt. With allow_unsafe they hide nothing, and
  * adapter_model.bin may stand where adapter_model.safetensors is missing.

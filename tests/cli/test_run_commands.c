@@ -149,7 +149,7 @@ static void the_cleanup_table_is_exactly_this(void **state)
     free(said);
 }
 
-/* ---- resuming ------------------------------------------------------------------------------------------------------------------ */
+/* ---- resuming ---------------------------------------------------------------------------------------------------- */
 static void train(const char *more)
 {
     (void)agoge(ag_arena_printf(&arena, "train-qlora --config tiny.yaml %s", more));

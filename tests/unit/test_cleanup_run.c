@@ -76,7 +76,7 @@ static uint64_t bytes_of(const char *dir)
     return sum;
 }
 
-/* ---- plans and deeds --------------------------------------------------------------------------------------------------------- */
+/* ---- plans and deeds --------------------------------------------------------------------------------------------- */
 static void edge_21_a_plan_lists_all_steps_and_changes_nothing(void **state)
 {
     (void)state;
@@ -176,7 +176,7 @@ static void edge_25_wrong_arguments_are_errors(void **state)
     assert_true(fixture_exists(in_run("checkpoint-2")));
 }
 
-/* ---- the guard ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the guard --------------------------------------------------------------------------------------------------- */
 static void edge_26_a_run_with_only_checkpoints_is_refused_unless_forced(void **state)
 {
     (void)state;
@@ -251,7 +251,7 @@ static void a_run_that_trains_is_left_alone(void **state)
     assert_int_equal(3, cleaned((ag_cleanup_options){0}).n_removed);
 }
 
-/* ---- links and mounts --------------------------------------------------------------------------------------------------------------- */
+/* ---- links and mounts -------------------------------------------------------------------------------------------- */
 static void edge_28_links_are_refused_or_skipped_and_never_followed(void **state)
 {
     (void)state;
@@ -293,7 +293,7 @@ static void only_folders_of_that_name_are_candidates(void **state)
     assert_true(fixture_exists(in_run("checkpoint-7")));
 }
 
-/* ---- the index ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the index --------------------------------------------------------------------------------------------------- */
 static void edge_29_30_the_index_is_rewritten_over_what_is_left(void **state)
 {
     (void)state;
@@ -388,7 +388,7 @@ static void a_kept_checkpoint_that_was_changed_stops_the_rewrite(void **state)
     assert_non_null(strstr(c.failed[0].why, "checkpoint-10/trainer_state.json"));
 }
 
-/* ---- after planning ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- after planning ---------------------------------------------------------------------------------------------- */
 static void swap_for_a_link(void *user)
 {
     (void)user;
@@ -489,7 +489,7 @@ static void edge_32_mount_points_are_skipped_and_later_ones_are_failures(void **
     assert_int_equal(0, code);
 }
 
-/* ---- reports -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- reports ----------------------------------------------------------------------------------------------------- */
 static void the_json_has_every_key_in_its_order(void **state)
 {
     (void)state;
@@ -529,7 +529,7 @@ static void the_table_has_every_row(void **state)
     ag_str_free(&words);
 }
 
-/* ---- faults ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- faults ------------------------------------------------------------------------------------------------------ */
 /* Whichever call fails, what is there afterwards is right: the adapter whole, no checkpoint that looks whole and is not, the index old or new. */
 static void expect_sane(const char *adapter)
 {

@@ -119,7 +119,7 @@ static void a_run_that_is_whole_gets_no_quarantine(void **state)
     free(after);
 }
 
-/* ---- collisions ------------------------------------------------------------------------------------------------------------- */
+/* ---- collisions -------------------------------------------------------------------------------------------------- */
 static int n_taken;
 
 static int rename_to_taken(const char *from, const char *to)
@@ -168,7 +168,7 @@ static void links_in_place_of_the_entry_or_the_quarantine_are_refused(void **sta
     assert_true(fixture_exists(in_run("checkpoint-4")) && fixture_exists("elsewhere"));
 }
 
-/* ---- faults ------------------------------------------------------------------------------------------------------------------- */
+/* ---- faults ------------------------------------------------------------------------------------------------------ */
 static void whichever_call_fails_or_kills_an_entry_is_here_or_there_and_explained(void **state)
 {
     (void)state;
@@ -207,7 +207,7 @@ static void whichever_call_fails_or_kills_an_entry_is_here_or_there_and_explaine
     assert_true(n > 5);
 }
 
-/* ---- the scan -------------------------------------------------------------------------------------------------------------------- */
+/* ---- the scan ---------------------------------------------------------------------------------------------------- */
 static void steps_are_read_from_names_and_nothing_else_is_a_checkpoint(void **state)
 {
     (void)state;

@@ -28,7 +28,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* ---- metrics.jsonl ----------------------------------------------------------------------------------------------------------------- */
+/* ---- metrics.jsonl ----------------------------------------------------------------------------------------------- */
 static void lines_become_series_and_an_unfinished_one_waits(void **state)
 {
     (void)state;
@@ -61,7 +61,7 @@ static void a_resumed_run_replaces_what_it_takes_again(void **state)
     assert_true(s.steps[1].loss == 20 && s.steps[2].loss == 30);
 }
 
-/* ---- charts --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- charts ------------------------------------------------------------------------------------------------------ */
 static size_t count(const char *text, const char *part)
 {
     size_t n = 0;
@@ -111,7 +111,7 @@ static void text_is_escaped(void **state)
     ag_str_free(&out);
 }
 
-/* ---- pages ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- pages ------------------------------------------------------------------------------------------------------- */
 /* Every tag is closed in its order, and there are none but known ones. */
 static void expect_well_formed(const char *html)
 {
@@ -174,7 +174,7 @@ static void a_page_shows_curves_samples_memory_and_digests(void **state)
     const char *page = page_of(run);
     static const char *const parts[] = {"<title>&lt;run&gt;&amp;&quot;x&quot;", "<b>1,234,568</b>", "<b>1 min 31 s</b>", "aria-label=\"Training and held-out loss over steps\"",
                                         "2.5000", "&lt;img onerror=x&gt;", "four &amp; more", "t&lt;1&gt;", "&lt;b&gt;bold&lt;/b&gt;", "training.seed", "2.0 MiB", "+4.9 %",
-                                        "the index carries the provenance", "adapter_model.safetensors", "prefers-color-scheme:dark"};
+                                        "the index carries the provenance", "adapter_model.safetensors", "prefers-color-scheme: dark"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!strstr(page, parts[i])) fail_msg("the page has no '%s'", parts[i]);
 }

@@ -64,7 +64,7 @@ static void expect_export(bool ready, const char *part)
 
 static const char *in(const char *dir, const char *name) { return ag_path_join(&arena, dir, name); }
 
-/* ---- the report ------------------------------------------------------------------------------------------------------------- */
+/* ---- the report -------------------------------------------------------------------------------------------------- */
 static void a_run_that_the_trainer_left_is_ready(void **state)
 {
     (void)state;
@@ -321,7 +321,7 @@ static void edge_14_an_ambiguous_or_incomplete_layout_of_weights_is_absent(void 
     }
 }
 
-/* ---- trainer state ---------------------------------------------------------------------------------------------------------- */
+/* ---- trainer state ----------------------------------------------------------------------------------------------- */
 static void with_golden(const char *name, const char *file, bool ready, const char *part)
 {
     fixture_golden(name, in(C2, file));
@@ -500,7 +500,7 @@ static void a_newest_checkpoint_that_is_not_usable_is_not_passed_over(void **sta
     expect_resume(true, NULL);
 }
 
-/* ---- adapters ----------------------------------------------------------------------------------------------------------------- */
+/* ---- adapters ---------------------------------------------------------------------------------------------------- */
 static void with_targets(const char *targets, bool ready, const char *part)
 {
     fixture_golden("checkpoint-2/adapter_config.json", in(C2, "adapter_config.json"));
