@@ -25,7 +25,7 @@ typedef struct {
     cli_compute_options compute;
     cli_list adapters;
     const char *host, *api_key_file, *served_name, *cors_origin;
-    int64_t port, ctx, slots, kept, queue, max_body, max_bodies, max_head, max_connections, request_timeout, reply_timeout, drain_timeout;
+    int64_t port, ctx, slots, kept, queue, max_body, max_bodies, max_head, max_pending, max_connections, request_timeout, reply_timeout, drain_timeout;
     bool quiet;
 } options;
 
@@ -45,6 +45,7 @@ static const cli_option table[] = {
     CLI_INT("max-body", options, max_body, "BYTES", "of a request's body (default 4 MiB)", 1024, 1 << 30),
     CLI_INT("max-bodies", options, max_bodies, "BYTES", "of all bodies that are being received (default 64 MiB)", 1024, INT64_C(1) << 40),
     CLI_INT("max-head", options, max_head, "BYTES", "of a request's line and headers (default 32 KiB)", 4096, 1 << 24),
+    CLI_INT("max-pending", options, max_pending, "BYTES", "of an answer that wait for its reader (default 4 MiB)", 1024, 1 << 30),
     CLI_INT("max-connections", options, max_connections, "N", "open at once (default 256)", 1, 60000),
     CLI_INT("request-timeout", options, request_timeout, "SECONDS", "for a request to arrive whole (default 30)", 1, 86400),
     CLI_INT("reply-timeout", options, reply_timeout, "SECONDS", "for a reader to take what is there (default 60)", 1, 86400),
@@ -149,7 +150,7 @@ static ag_status serve(const options *o, cli_session *s, adapters *a, ag_arena *
         .context = context, .n_slots = o->slots, .n_kept = o->kept, .max_waiting = o->queue, .keys = keys, .n_keys_bytes = n_keys,
         .version = AGOGE_VERSION, .log = o->quiet ? NULL : log_line,
         .http = {.host = o->host, .port = o->port, .max_body = (size_t)o->max_body, .max_bodies = (size_t)o->max_bodies,
-                 .max_head = (size_t)o->max_head, .max_connections = o->max_connections, .request_seconds = o->request_timeout,
+                 .max_head = (size_t)o->max_head, .max_pending = (size_t)o->max_pending, .max_connections = o->max_connections, .request_seconds = o->request_timeout,
                  .reply_seconds = o->reply_timeout, .cors_origin = o->cors_origin}}, err));
     printf("serving %s", name);
     for (int64_t i = 0; i < a->n; i++) printf(", %s", a->list[i].name);
@@ -167,7 +168,7 @@ static ag_status serve(const options *o, cli_session *s, adapters *a, ag_arena *
 static int run(int argc, char **argv)
 {
     options o = {.model = CLI_MODEL_DEFAULT, .host = "127.0.0.1", .port = 8000, .slots = 8, .kept = 8, .queue = 128, .max_body = 4 << 20,
-                 .max_bodies = 64 << 20, .max_head = 32 << 10, .max_connections = 256, .request_timeout = 30, .reply_timeout = 60, .drain_timeout = 30};
+                 .max_bodies = 64 << 20, .max_head = 32 << 10, .max_pending = 4 << 20, .max_connections = 256, .request_timeout = 30, .reply_timeout = 60, .drain_timeout = 30};
     ag_err err;
     cli_session s;
     ag_arena arena = {0};

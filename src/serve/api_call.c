@@ -360,6 +360,10 @@ static ag_status prepare(call *c, ag_err *err)
     c->n_choices = c->n_left = c->n_prompts * r->n;
     c->choices = calloc((size_t)c->n_choices, sizeof *c->choices);
     if (!c->choices) ag_out_of_memory((size_t)c->n_choices * sizeof *c->choices);
+    const int64_t most_tokens = r->max_tokens > 0 ? r->max_tokens : s->o.context;
+    if (r->n_top >= 0 && (r->n_top + 1) * c->n_choices > AG_API_MAX_LOGPROBS / most_tokens)
+        return ag_fail(err, AG_E_USAGE, "%lld answers of %lld tokens with %lld log-probabilities each are more than the %d that one reply may have; ask for fewer",
+                       (long long)c->n_choices, (long long)most_tokens, (long long)r->n_top + 1, AG_API_MAX_LOGPROBS);
     uint64_t seed = r->sampling.seed;
     if (!r->has_seed && getrandom(&seed, sizeof seed, GRND_NONBLOCK) != sizeof seed) seed = ag_clock_ns();
     c->call_ids = ag_clock_ns();

@@ -12,7 +12,8 @@
 
 enum {
     AG_API_MAX_STOPS = 16, AG_API_MAX_BIASES = 1024, AG_API_MAX_CHOICES = 32, AG_API_MAX_PROMPTS = 32, AG_API_MAX_MESSAGES = 4096,
-    AG_API_MAX_TOOLS = 128
+    AG_API_MAX_TOOLS = 128,
+    AG_API_MAX_LOGPROBS = 1 << 18 /* entries in one answer: about a hundred bytes each */
 };
 
 typedef struct {

@@ -2,11 +2,13 @@
 """Speed of a server that speaks the OpenAI protocol: total tokens a second and time to first token at 1, 4 and 8 streams, and the
 time to first token of a conversation's second turn. Python's own library only.
 
-    bench_server.py http://127.0.0.1:8000 [--streams 1,4,8] [--prompt-words 100] [--max-tokens 128] [--rounds 3] [--model NAME]
+    bench_server.py http://127.0.0.1:8000 [--streams 1,4,8] [--prompt-words 100] [--max-tokens 128] [--rounds 3] [--model NAME] [--pid PID]
+
+With --pid the processor time of the server is told, too: on a machine that others use, tokens per second of it say more than the clock.
 
 Every round asks questions of its own, so that no round finds the last one's keys and values. Numbers are the best and the median of
 the rounds."""
-import argparse, asyncio, json, random, statistics, time, urllib.parse
+import argparse, asyncio, json, os, random, statistics, time, urllib.parse
 
 WORDS = ("river stone light carries small boats under old bridges while children count the red leaves that fall on slow water and "
          "a dog waits near the mill for bread salt wind night morning paper garden window").split()
@@ -51,6 +53,15 @@ async def ask(url, body):
             "prompt": usage["prompt_tokens"] if usage else None}
 
 
+def cpu(args):
+    """Seconds of processor time that the server has used; 0 where none is watched."""
+    if not args.pid:
+        return 0
+    with open(f"/proc/{args.pid}/stat") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def request(messages, args):
     body = {"messages": messages, "max_tokens": args.max_tokens, "temperature": 0, "stream": True, "ignore_eos": True,
             "stream_options": {"include_usage": True}}
@@ -61,12 +72,13 @@ def request(messages, args):
 
 async def streams(url, n, args, seed):
     bodies = [request([{"role": "user", "content": text(args.prompt_words, seed * 1000 + i)}], args) for i in range(n)]
-    start = time.perf_counter()
+    start, start_cpu = time.perf_counter(), cpu(args)
     answers = await asyncio.gather(*(ask(url, b) for b in bodies))
-    wall = time.perf_counter() - start
+    wall, used = time.perf_counter() - start, cpu(args) - start_cpu
     # Decoding by itself: from when every stream has begun to when the first ends.
     return {"tok_s": sum(a["n"] for a in answers) / wall, "ttft": statistics.mean(a["first"] for a in answers),
-            "decode_tok_s": sum((a["n"] - 1) / (a["end"] - a["first"]) for a in answers), "prompt": answers[0]["prompt"]}
+            "decode_tok_s": sum((a["n"] - 1) / (a["end"] - a["first"]) for a in answers), "prompt": answers[0]["prompt"],
+            "tok_cpu_s": sum(a["n"] for a in answers) / used if used else 0}
 
 
 async def second_turn(url, args, seed):
@@ -90,6 +102,7 @@ async def main():
     p.add_argument("--think", type=float, default=1.0, help="seconds between the turns")
     p.add_argument("--seed", type=int, default=int(time.time()))
     p.add_argument("--model")
+    p.add_argument("--pid", type=int, help="of the server: its processor time is told")
     p.add_argument("--no-turns", action="store_true")
     args = p.parse_args()
     url = urllib.parse.urlparse(args.url)
@@ -99,7 +112,8 @@ async def main():
         best = lambda key, f: f(r[key] for r in rounds)
         print(json.dumps({"streams": n, "prompt_tokens": rounds[0]["prompt"], "tok_s": round(best("tok_s", max), 1),
                           "tok_s_median": round(best("tok_s", statistics.median), 1), "decode_tok_s": round(best("decode_tok_s", max), 1),
-                          "ttft_s": round(best("ttft", min), 4), "ttft_s_median": round(best("ttft", statistics.median), 4)}), flush=True)
+                          "ttft_s": round(best("ttft", min), 4), "ttft_s_median": round(best("ttft", statistics.median), 4),
+                          **({"tok_cpu_s": round(best("tok_cpu_s", max), 1)} if args.pid else {})}), flush=True)
     if not args.no_turns:
         turns = [await second_turn(url, args, args.seed + r) for r in range(args.rounds)]
         print(json.dumps({"first_turn_s": round(min(t["first_turn"] for t in turns), 4), "second_turn_s": round(min(t["second_turn"] for t in turns), 4),
