@@ -235,7 +235,8 @@ static void faults_begin(fault_kind kind, int at)
     fault.at = at;
     fault.n_calls = 0;
     memset(fault.calls, 0, sizeof fault.calls);
-    ag_fs_calls_used = (ag_fs_calls){faulty_open, faulty_write, faulty_fsync, faulty_close, faulty_rename, faulty_rename_new, faulty_mkdir};
+    ag_fs_calls_used = (ag_fs_calls){faulty_open, faulty_write, faulty_fsync, faulty_close, faulty_rename, faulty_rename_new, faulty_mkdir,
+                                     ag_fs_system_calls.unlink_at};
 }
 
 static void faults_end(void) { ag_fs_calls_used = ag_fs_system_calls; }
