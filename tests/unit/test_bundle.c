@@ -9,6 +9,8 @@
 #include "base/fs.h"
 #include "seal/artifact_index.h"
 #include "seal/bundle.h"
+#include "seal/bundle_tree.h"
+#include "seal/split_reader.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -470,6 +472,77 @@ static void a_split_that_is_not_the_frozen_one_is_named(void **state)
              "split_identity contract.json\nsplit_identity contract.json\n", "in their order");
 }
 
+static bool manifest_is_read(const char *text)
+{
+    ag_err err;
+    ag_split_reader *r = ag_split_reader_create();
+    ag_status status = AG_OK;
+    for (const char *at = text; *at && !status; at++) status = ag_split_reader_feed(r, at, 1, &err);
+    if (!status) status = ag_split_reader_end(r, &err);
+    ag_split_reader_free(&r);
+    return status == AG_OK;
+}
+
+static void a_list_of_members_is_read_as_strictly_as_any_json(void **state)
+{
+    (void)state;
+#define DIGEST "\"0000000000000000000000000000000000000000000000000000000000000000\""
+#define MEMBER "{\"canonical_id\":\"a]\\\"{\",\"lineage_id\":\"a\",\"group_id\":null,\"source_coordinate\":\"x:1\",\"content_sha256\":" DIGEST \
+               ",\"raw_line_sha256\":" DIGEST ",\"materialized_line_sha256\":" DIGEST "}"
+#define LIST(inside) "{\"splits\":{\"train\":{\"members\":[" inside "]}}}"
+    assert_true(manifest_is_read(LIST("")));
+    assert_true(manifest_is_read(LIST(" " MEMBER " , " MEMBER "\n")));
+    assert_true(manifest_is_read("{\"splits\":{\"other\":{\"members\":[1,{}]}},\"members\":[2]}")); /* not a list of ours: the schema judges it */
+    static const char *const wrong[] = {LIST(MEMBER ","), LIST("," MEMBER), LIST(MEMBER MEMBER), LIST("1"), LIST("[]"), LIST(MEMBER ",," MEMBER), LIST("{}"),
+                                        "{\"splits\":{\"train\":{\"members\":[" MEMBER, "{\"splits\":{\"train\":{\"members\":[]}}}}", "[]", "",
+                                        "{\"splits\":{\"train\":{\"members\":[],\"members\":[]}}}", "{\"splits\":{\"tr\\u0061in\":{\"members\":[" MEMBER "]}}}"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        if (manifest_is_read(wrong[i])) fail_msg("was read: %s", wrong[i]);
+}
+
+/* ---- a tree that changes ------------------------------------------------------------------------------------------------------------------- */
+static void a_file_that_is_not_the_scanned_one_is_never_read(void **state)
+{
+    (void)state;
+    static const char name[] = "config/locked.json";
+    for (int how = 0; how < 3; how++) {
+        ag_bundle_report report = {0};
+        ag_bundle_tree tree;
+        ag_arena arena = {0};
+        size_t n;
+        bundle_begin("adapter");
+        assert_true(ag_bundle_tree_scan(&tree, bundle_file(""), &report));
+        char *same_bytes = file_text(bundle_file(name));
+        if (how == 0) { /* another file of the same content */
+            file_put(bundle_file("config/other"), same_bytes);
+            assert_int_equal(0, rename(bundle_file("config/other"), bundle_file(name)));
+        } else if (how == 1) { /* the same file, touched */
+            assert_int_equal(0, chmod(bundle_file(name), 0600));
+        } else { /* its folder, behind a link */
+            assert_int_equal(0, rename(bundle_file("config"), scratch_path("config")));
+            assert_int_equal(0, symlink(scratch_path("config"), bundle_file("config")));
+        }
+        const ag_bundle_entry *file = ag_bundle_tree_file(&tree, name);
+        assert_int_equal(-1, ag_bundle_tree_open(&tree, file, &report));
+        assert_null(ag_bundle_tree_read(&tree, file, 1 << 20, &n, &arena, &report));
+        ag_bundle_tree_digest(&tree, 1, &report);
+        assert_false(file->has_digest);
+        assert_int_equal(report.n, 3);
+        for (size_t i = 0; i < 3; i++) {
+            assert_int_equal(report.failures[i].code, AG_BUNDLE_MODIFIED_FILE);
+            assert_string_equal(report.failures[i].path, name);
+        }
+        ag_bundle_tree_check_unchanged(&tree, &report);
+        assert_int_equal(report.n, 4);
+        assert_null(report.failures[3].path);
+        free(same_bytes);
+        ag_bundle_tree_close(&tree);
+        ag_bundle_report_free(&report);
+        ag_arena_free(&arena);
+        bundle_end();
+    }
+}
+
 /* ---- how it is printed ----------------------------------------------------------------------------------------------------------------------- */
 static void a_table_escapes_what_a_file_name_can_hold(void **state)
 {
@@ -519,6 +592,8 @@ int main(void)
         cmocka_unit_test(an_adapter_or_model_of_another_layout_fails),
         cmocka_unit_test(an_index_without_provenance_or_with_a_wrong_one_fails),
         cmocka_unit_test(a_split_that_is_not_the_frozen_one_is_named),
+        cmocka_unit_test(a_list_of_members_is_read_as_strictly_as_any_json),
+        cmocka_unit_test(a_file_that_is_not_the_scanned_one_is_never_read),
         cmocka_unit_test(a_table_escapes_what_a_file_name_can_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
