@@ -67,6 +67,30 @@ static void existing_paths_are_resolved_and_their_kind_is_checked(void **state)
     ag_arena_free(&a);
 }
 
+static void an_absent_output_makes_only_its_parent_and_dotdot_is_refused_everywhere(void **state) /* forge.md §10, 34 */
+{
+    (void)state;
+    ag_arena a = {0};
+    ag_err err;
+    char *out;
+    scratch_dir_create();
+    must(ag_path_absent_dir(&out, scratch_path("deep/down/new/"), &a, &err));
+    assert_string_equal(scratch_path("deep/down/new"), out);
+    assert_true(ag_path_is_dir(scratch_path("deep/down")));
+    assert_false(ag_path_is_dir(out));
+    assert_int_equal(0, mkdir(out, 0777));
+    must_fail(AG_E_EXISTS, "it is not written over", ag_path_absent_dir(&out, scratch_path("deep/down/new"), &a, &err));
+    assert_int_equal(0, symlink("nowhere", scratch_path("dangling")));
+    must_fail(AG_E_EXISTS, "it is not written over", ag_path_absent_dir(&out, scratch_path("dangling"), &a, &err));
+    must_fail(AG_E_EXISTS, "name a new one", ag_path_absent_dir(&out, ".", &a, &err));
+    must_fail(AG_E_CONFIG, "'..'", ag_path_absent_dir(&out, "x/../y", &a, &err));
+    must_fail(AG_E_CONFIG, "'..'", ag_path_output_dir(&out, "x/../y", &a, &err));
+    must_fail(AG_E_CONFIG, "'..'", ag_path_existing_dir(&out, "x/../y", &a, &err));
+    assert_false(ag_path_is_dir("x"));
+    ag_arena_free(&a);
+    scratch_dir_remove();
+}
+
 static void paths_are_joined_and_split(void **state)
 {
     (void)state;
@@ -459,6 +483,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(paths_keep_the_rules),
         cmocka_unit_test(existing_paths_are_resolved_and_their_kind_is_checked),
+        cmocka_unit_test(an_absent_output_makes_only_its_parent_and_dotdot_is_refused_everywhere),
         cmocka_unit_test(paths_are_joined_and_split),
         cmocka_unit_test(directories_are_listed_in_order),
         cmocka_unit_test(removing_a_tree_follows_no_link),
