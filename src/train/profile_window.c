@@ -101,10 +101,12 @@ ag_profile_window *ag_profile_window_open(const ag_train_job *job, ag_markers *m
     w->start_step = c->telemetry.profile_window.start_step;
     w->end_step = c->telemetry.profile_window.end_step;
     w->actual_end_step = -1;
-    w->is_supported = is_supported(c->telemetry.profile_window.backend);
+    w->is_supported = is_supported(c->telemetry.profile_window.backend) && !job->device; /* what runs on a device passes no op of ours */
     ag_profile_window_id(w->id, ag_markers_run_id(job), w->start_step, w->end_step);
     if (w->is_supported)
         make_room(w);
+    else if (job->device)
+        ag_log(AG_LOG_WARN, "the profile window measures ops of the CPU, and this run computes on a device, so nothing is measured; use the vendor's profiler");
     else
         ag_log(AG_LOG_WARN, "the profile window's backend '%s' is not supported, so nothing is measured; 'torch' is agoge's own profiler",
                c->telemetry.profile_window.backend);
