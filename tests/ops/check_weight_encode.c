@@ -87,7 +87,7 @@ static void a_scale_is_near_the_best_there_is(void **state)
         sum += error;
         best_sum += best;
     }
-    if (sum > 1.005 * best_sum) fail_msg("%g, the best is %g", sum, best_sum);
+    if (sum > 1.015 * best_sum) fail_msg("%g, the best is %g", sum, best_sum); /* giving x its whole share costs 0.6 % */
 }
 
 /* Kinds of weights that encoders stumble over. */
