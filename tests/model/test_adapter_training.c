@@ -51,6 +51,7 @@ static void read_rows(trainer *t)
         t->spans[r] = (ag_attention_span){at, n, at, n};
         t->batch.T += n;
     }
+    golden_close(&g);
     t->batch.ids = t->ids, t->batch.positions = t->positions, t->batch.targets = t->targets, t->batch.spans = t->spans, t->batch.n_spans = 2;
 }
 

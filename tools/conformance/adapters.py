@@ -12,6 +12,8 @@ On a tiny Llama with biases and a real tokenizer's file, untied and tied. For ea
               the adapter after step 6 as a part of the way it went
   from Trainer  agoge goes on from the Trainer's checkpoint of step 4
 
+With `neftune` the Trainer's own hook adds the noise, with agoge's random numbers in the place of torch's.
+
 Needs torch, transformers, peft, accelerate, bitsandbytes (whose CPU quantizer is told to take the nearest code, as its GPU kernel does).
 """
 import argparse
@@ -30,6 +32,7 @@ os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", CUDA_VISIB
 import bitsandbytes.backends.cpu.ops as bnb_cpu
 import torch
 import transformers
+import transformers.integrations.neftune
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.optimizers import create_loraplus_optimizer
 from safetensors.torch import load_file
@@ -72,6 +75,7 @@ KINDS = {
     "embedding": ("base", dict(r=4, target_modules=["embed_tokens", "v_proj"]), {}),
     "tied_pair": ("tied", dict(r=4, target_modules=["embed_tokens", "v_proj"]), {}),
     "loraplus": ("base", dict(r=4, target_modules=["embed_tokens", "q_proj", "down_proj"], bias="all"), dict(ratio=8.0)),
+    "neftune": ("base", dict(r=4, target_modules=SEVEN), dict(neftune=5.0)),
     "adam8": ("base", dict(r=70, target_modules=SEVEN, modules_to_save=["embed_tokens", "norm"]), dict(optim="adamw_8bit")),
 }
 
@@ -120,9 +124,45 @@ def apart(a, b):
     return float((a - b).abs().max())
 
 
+# ---- agoge's NEFTune noise (src/ops/embed/embed_lora.c), for the Trainer's own hook ---------------------------------------------------
+M64, M32, ODD = (1 << 64) - 1, 0xffffffff, 0x9e3779b97f4a7c15
+
+
+def mix64(z):
+    z = ((z ^ z >> 30) * 0xbf58476d1ce4e5b9) & M64
+    z = ((z ^ z >> 27) * 0x94d049bb133111eb) & M64
+    return z ^ z >> 31
+
+
+def unit_noise(n, key, site):
+    """n numbers in [-1, 1), as agoge draws them for a micro-batch."""
+    words = mix64((mix64((mix64((key + ODD) & M64) + site + ODD) & M64)) & M64)  # n < 2^32
+    x = (torch.arange(n, dtype=torch.int64) * 0x9e3779b1 + (words & M32)) & M32
+    x = ((x ^ x >> 16) * 0x21f0aaad) & M32
+    x = (((x ^ x >> 15) + (words >> 32)) * 0xd35a2d97) & M32
+    return ((x ^ x >> 15) >> 8).double() * 2.0 ** -23 - 1
+
+
+def agoges_noise(first_call, eos):
+    """transformers' neftune_post_forward_hook with agoge's numbers for torch's: the same bounds, rows without their padding."""
+    calls = iter(range(first_call, 1000))
+
+    def hook(module, input, output):
+        if not module.training:
+            return output
+        bound = module.neftune_noise_alpha / (output.size(1) * output.size(2)) ** 0.5
+        lengths = [int((row == eos).nonzero()[0]) + 1 for row in input[0]]  # a row ends with its only end of text
+        noise = unit_noise(sum(lengths) * output.size(2), 42 ^ 0x6e656674756e6521, next(calls)).view(-1, output.size(2)) * bound
+        output = output.clone()
+        for row, part in enumerate(noise.split(lengths)):
+            output[row, :len(part)] += part.float()
+        return output
+    return hook
+
+
 def yaml_of(options, more):
     names = dict(r="lora_r")
-    keys = {names.get(k, k): v for k, v in options.items()} | {"loraplus_lr_ratio": more.get("ratio"), "optim": more.get("optim", "adamw_torch")}
+    keys = {names.get(k, k): v for k, v in options.items()} | {"loraplus_lr_ratio": more.get("ratio"), "neftune_noise_alpha": more.get("neftune"), "optim": more.get("optim", "adamw_torch")}
     if isinstance(options["target_modules"], list):
         keys["target_modules_mode"] = "auto_common" if "embed_tokens" not in options["target_modules"] else "explicit"
     return "".join(f"{k}: {json.dumps(v)}\n" for k, v in keys.items() if v is not None)
@@ -149,12 +189,13 @@ def resume_trainer(checkpoint, base, options, more):
     if "ratio" in more:
         optimizers = (create_loraplus_optimizer(model, torch.optim.AdamW, lr=2e-3, loraplus_lr_ratio=more["ratio"], loraplus_weight_decay=0.01,
                                                 betas=(0.9, 0.999), eps=1e-8), None)
+    transformers.integrations.neftune.neftune_post_forward_hook = agoges_noise(2, tokenizer.eos_token_id)
     trainer = transformers.Trainer(
         model=model, processing_class=tokenizer, optimizers=optimizers,
         args=transformers.TrainingArguments(
             output_dir=str(checkpoint.parent), per_device_train_batch_size=2, gradient_accumulation_steps=1, max_steps=6, learning_rate=2e-3, warmup_steps=1,
             lr_scheduler_type="linear", weight_decay=0.01, logging_steps=1, save_steps=2, report_to=[], disable_tqdm=True, seed=42, use_cpu=True,
-            bf16=False, optim=more.get("optim", "adamw_torch"), max_grad_norm=1.0),
+            bf16=False, optim=more.get("optim", "adamw_torch"), max_grad_norm=1.0, neftune_noise_alpha=more.get("neftune")),
         train_dataset=[{"input_ids": ids, "attention_mask": [1] * len(ids), "labels": list(ids)} for ids in rows],
         data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, label_pad_token_id=-100))
     with contextlib.redirect_stdout(io.StringIO()):
