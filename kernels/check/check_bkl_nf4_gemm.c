@@ -3,13 +3,15 @@
 #include "nf4_problem.h"
 
 #include "base/num.h"
+#include "ops/lora/dropout_hash.h"
 
-static void add_product(float *y, const float *left, const float *right, int64_t M, int64_t N, int64_t R, float scale, bool right_is_kn)
+static void add_product(float *y, const float *left, const float *right, int64_t M, int64_t N, int64_t R, float scale, bool right_is_kn, const ag_dropout *dropout)
 {
     for (int64_t m = 0; m < M; m++)
         for (int64_t n = 0; n < N; n++) {
             double sum = 0;
             for (int64_t r = 0; r < R; r++) sum += (double)left[m * R + r] * right[right_is_kn ? r * N + n : n * R + r];
+            if (dropout && dropout->p > 0) sum = ag_dropout_keeps(dropout, (uint64_t)(m * N + n)) ? sum * ag_dropout_scale(dropout) : 0;
             y[m * N + n] = (float)(y[m * N + n] + scale * sum);
         }
 }
@@ -18,6 +20,7 @@ typedef struct {
     int64_t R; /* 0: no adapter */
     bool accumulate, single, bias;
     float scale;
+    float p; /* dropout of the adapters' input */
 } variant;
 
 static void check_forward(int64_t T, int64_t K, int64_t N, variant v)
@@ -36,7 +39,7 @@ static void check_forward(int64_t T, int64_t K, int64_t N, variant v)
     assert_int_equal(AG_OK, ag_linear_fwd(&ref, &(ag_linear_fwd_args){.y = {ag_mat_f32(y, T, N)}, .w = {&w.host}, .bias = {v.bias ? bias : NULL}, .n = 1,
                                                                       .accumulate = v.accumulate, .scale = v.scale,
                                                                       .x = ag_mat_f32(x, T, K), .compute = AG_COMPUTE_BF16}, &err));
-    if (v.R) add_product(y, h, b, T, N, v.R, v.scale, false);
+    if (v.R) add_product(y, h, b, T, N, v.R, v.scale, false, NULL);
     check_bf16(d_y, y, T * N, tolerance_bf16((double)K), "y");
     void *device[] = {d_x, d_y, d_h, d_b, d_bias};
     float *host[] = {x, y, h, b, bias};
@@ -48,6 +51,7 @@ static void check_forward(int64_t T, int64_t K, int64_t N, variant v)
 static void check_backward(int64_t T, int64_t K, int n, const int64_t N[], variant v)
 {
     nf4_problem w[BKL_NF4_MAX];
+    ag_dropout dropout[BKL_NF4_MAX];
     float *dx = host_floats(T * K), *dy[BKL_NF4_MAX], *dh[BKL_NF4_MAX], *a[BKL_NF4_MAX];
     check_fill(dx, T * K, 1, 1);
     bkl_nf4_bwd_args args = {.dx = device_bf16(dx, T * K), .n = n, .T = T, .R = v.R, .dx_pitch = K, .scale = v.scale, .accumulate = v.accumulate};
@@ -57,6 +61,9 @@ static void check_backward(int64_t T, int64_t K, int n, const int64_t N[], varia
         dy[i] = host_floats(T * N[i]), dh[i] = host_floats(T * v.R), a[i] = host_floats(v.R * K);
         check_fill(dy[i], T * N[i], 30 + (uint32_t)i, 1), check_fill(dh[i], T * v.R, 40 + (uint32_t)i, 1), check_fill(a[i], v.R * K, 50 + (uint32_t)i, 0.2f);
         args.w[i] = w[i].device, args.dy[i] = device_bf16(dy[i], T * N[i]), args.dy_pitch[i] = N[i];
+        dropout[i] = (ag_dropout){v.p, 11, (uint64_t)i};
+        const dropout_plan plan = dropout_plan_make(&dropout[i]);
+        args.lora_dropout[i] = (bkl_dropout){plan.drop, plan.scale, dropout_key_words(&plan, 0)};
         if (v.R) args.lora_dh[i] = device_bf16(dh[i], T * v.R), args.lora_a[i] = device_bf16(a[i], v.R * K);
         want.w[i] = &w[i].host, want.dy[i] = ag_mat_f32(dy[i], T, N[i]);
     }
@@ -64,7 +71,7 @@ static void check_backward(int64_t T, int64_t K, int n, const int64_t N[], varia
     const ag_backend ref = check_backend(AG_CPU_REF, 1);
     ag_err err;
     assert_int_equal(AG_OK, ag_linear_bwd(&ref, &want, &err));
-    for (int i = 0; i < n && v.R; i++) add_product(dx, dh[i], a[i], T, K, v.R, v.scale, true);
+    for (int i = 0; i < n && v.R; i++) add_product(dx, dh[i], a[i], T, K, v.R, v.scale, true, &dropout[i]);
     check_bf16(args.dx, dx, T * K, tolerance_bf16((double)(N[0] * n)), "dx");
     device_drop(args.dx), free(dx);
     for (int i = 0; i < n; i++) {
@@ -108,6 +115,13 @@ static void backward_with_adapters_equals_the_references(void **state)
     check_backward(130, 192, 3, (const int64_t[]){96, 48, 48}, (variant){.scale = 0.5f, .R = 8, .accumulate = true});
 }
 
+static void backward_with_dropout_on_the_adapters_equals_the_references(void **state)
+{
+    (void)state;
+    check_backward(130, 192, 1, (const int64_t[]){64}, (variant){.scale = 0.5f, .R = 16, .p = 0.3f});
+    check_backward(40, 128, 3, (const int64_t[]){48, 24, 24}, (variant){.scale = 1, .R = 72, .p = 0.05f, .accumulate = true});
+}
+
 static void wrong_weights_are_refused_with_a_sentence(void **state)
 {
     (void)state;
@@ -127,6 +141,7 @@ int main(void)
         cmocka_unit_test(forward_with_an_adapter_equals_the_references),
         cmocka_unit_test(backward_equals_the_reference),
         cmocka_unit_test(backward_with_adapters_equals_the_references),
+        cmocka_unit_test(backward_with_dropout_on_the_adapters_equals_the_references),
         cmocka_unit_test(wrong_weights_are_refused_with_a_sentence),
     };
     return cmocka_run_group_tests(tests, device_open, device_close);

@@ -111,6 +111,8 @@ static inline float mul_add_unfused(float a, float b, float c) { return a * b + 
 
 static inline int bits_set(uint32_t x) { return __builtin_popcount(x); }
 
+static inline int64_t opaque(int64_t x) { return x; }
+
 /* ---- memory --------------------------------------------------------------------------------------------------------------- */
 struct alignas(16) uint4 {
     uint32_t x, y, z, w;

@@ -141,6 +141,14 @@ typedef struct {
 
 enum { BKL_NF4_MAX = 3 };
 
+/* LoRA's dropout: a mask that is a function of the element's index t·K + k (below 2^33) and of `words`, which are those of agoge's
+ * ops/lora/dropout_hash.h for (key, site). An element whose 16 bits are below `drop` is 0, others are multiplied by `scale`. */
+typedef struct {
+    uint32_t drop;             /* 0: no dropout */
+    float scale;
+    uint64_t words;
+} bkl_dropout;
+
 /* y (= or +=) scale·(x·Wᵀ + h·Bᵀ) + bias */
 typedef struct {
     bkl_bf16 *y;               /* out or += [T,N] */
@@ -154,7 +162,7 @@ typedef struct {
     bool accumulate;
 } bkl_nf4_fwd_args;
 
-/* dx (= or +=) scale·Σ_i (dy_i·W_i + dh_i·A_i): the weights that share an input */
+/* dx (= or +=) scale·Σ_i (dy_i·W_i + drop'_i(dh_i·A_i)): the weights that share an input */
 typedef struct {
     bkl_bf16 *dx;                            /* out or += [T,K] */
     int n;                                   /* 1..BKL_NF4_MAX */
@@ -162,6 +170,7 @@ typedef struct {
     bkl_nf4_weight w[BKL_NF4_MAX];           /* [N_i,K] */
     const bkl_bf16 *lora_dh[BKL_NF4_MAX];    /* in [T,R] or NULL */
     const bkl_bf16 *lora_a[BKL_NF4_MAX];     /* in [R,K] */
+    bkl_dropout lora_dropout[BKL_NF4_MAX];   /* of the adapters' input, by its index in [T,K] */
     int64_t T, R, dx_pitch, dy_pitch[BKL_NF4_MAX];
     float scale;
     bool accumulate;
@@ -191,7 +200,7 @@ typedef struct {
     float scale;
 } bkl_attention_bwd_args;
 
-/* The thin products of LoRA pairs, up to BKL_LORA_MAX at once: out = scale·left·right. Forward h' = s·x·Aᵀ, backward dh = s·dy·B. */
+/* The thin products of LoRA pairs, up to BKL_LORA_MAX at once: out = scale·drop(left)·right. Forward h' = s·x·Aᵀ, backward dh = s·dy·B. */
 enum { BKL_LORA_MAX = 6 };
 typedef struct {
     bkl_bf16 *out;         /* out [T,R] */
@@ -200,6 +209,7 @@ typedef struct {
     int64_t K, left_pitch;
     float scale;
     bool right_is_kn;
+    bkl_dropout dropout;   /* of left (forward) */
 } bkl_lora_down_item;
 typedef struct {
     int n;
@@ -207,13 +217,14 @@ typedef struct {
     int64_t T, R; /* R a multiple of 8 */
 } bkl_lora_down_args;
 
-/* The gradients of LoRA pairs: dA[R,W] (= or +=) leftᵀ·wide with left = dh, wide = x; dB[W,R] (transposed) with left = h', wide = dy. */
+/* The gradients of LoRA pairs: dA[R,W] (= or +=) leftᵀ·drop(wide) with left = dh, wide = x; dB[W,R] (transposed) with left = h', wide = dy. */
 typedef struct {
     float *out;            /* [R,W], or [W,R] (transposed) */
     const bkl_bf16 *left;  /* in [T,R] */
     const bkl_bf16 *wide;  /* in [T,W] */
     int64_t W, wide_pitch;
     bool transposed;
+    bkl_dropout dropout;   /* of wide (dA) */
 } bkl_lora_grad_item;
 typedef struct {
     int n;

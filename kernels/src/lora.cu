@@ -1,11 +1,11 @@
 /* The thin products of LoRA pairs, for as many pairs at once as share a moment of the step:
  *
- *     lora_down    out[T,R] = scale·left[T,K]·right      h' = s·x·Aᵀ (right = A [R,K]);  dh = s·dy·B (right = B [N,R], by rows of the sum)
- *     lora_grad    dA[R,W] += leftᵀ·wide                 left = dh, wide = x;   dB[W,R] (transposed) += wideᵀ·left, wide = dy, left = h'
+ *     lora_down    out[T,R] = scale·drop(left)[T,K]·right      h' = s·drop(x)·Aᵀ (right = A [R,K]);  dh = s·dy·B (right = B [N,R], by rows of the sum)
+ *     lora_grad    dA[R,W] += leftᵀ·drop(wide)                 left = dh, wide = x;   dB[W,R] (transposed) += wideᵀ·left, wide = dy, left = h'
  *
  * Since h' carries the scale s, dB = dyᵀ·h' needs none. Down: a block has 16 rows, its four warps take turns along K and add up
  * in shared memory. Grad: a block has 64 columns of W and 256 rows of T; what blocks sum goes to a workspace and is added in order. */
-#include "device.h"
+#include "dropout.h"
 #include "lab.h"
 
 enum { THREADS = 128, WARPS = THREADS / WARP, ROWS = 16, RANKS = 64 /* of a block */, ROWS_OF_SPLIT = 256, COLUMNS = 64, TIMES = 64 };
@@ -42,6 +42,10 @@ __global__ void __launch_bounds__(THREADS) lora_down_kernel(bkl_lora_down_args a
         lower = upper;
         if (k < item->K && t0 < a.T) upper = load16(item->left + t0 * item->left_pitch + k);
         if (k < item->K && t0 + 8 < a.T) lower = load16(item->left + (t0 + 8) * item->left_pitch + k);
+        if (item->dropout.drop) {
+            upper = dropout8(&item->dropout, t0 * item->K + k, upper);
+            lower = dropout8(&item->dropout, (t0 + 8) * item->K + k, lower);
+        }
         const uint32_t first[4] = {upper.x, lower.x, upper.y, lower.y}, second[4] = {upper.z, lower.z, upper.w, lower.w};
         BKL_UNROLL
         for (int j = 0; j < RANKS / 8; j++) {
@@ -92,8 +96,20 @@ BKL_FN void tile_copy(bf16 *tile, const bf16 *from, int64_t pitch, int64_t t0, i
     }
 }
 
+/* Drops from what this thread has copied, before the others read it. */
+BKL_FN void tile_drop(bf16 *tile, const bkl_dropout *d, int64_t t0, int64_t c0, int64_t n_columns)
+{
+    if (d->drop == 0) return;
+    BKL_UNROLL
+    for (int i = 0; i < TIMES * 8 / THREADS; i++) {
+        const int of_all = i * THREADS + (int)threadIdx.x, row = of_all / 8, chunk = of_all % 8;
+        bf16 *const at = chunk_at(tile, row, chunk);
+        store16(at, dropout8(d, (t0 + row) * n_columns + c0 + 8 * chunk, load16(at)));
+    }
+}
+
 /* Blocks: (columns, splits of T, pairs · groups of ranks). Parts: [pair][split][R][W], W the widest's. */
-__global__ void __launch_bounds__(THREADS) lora_grad_kernel(bkl_lora_grad_args a, float *parts, int64_t widest, int n_groups)
+__global__ void __launch_bounds__(THREADS, 3) lora_grad_kernel(bkl_lora_grad_args a, float *parts, int64_t widest, int n_groups)
 {
     BKL_DYNAMIC_SHARED(memory);
     bf16 *const left = (bf16 *)memory, *const wide = left + 2 * TIMES * RANKS;
@@ -120,6 +136,7 @@ __global__ void __launch_bounds__(THREADS) lora_grad_kernel(bkl_lora_grad_args a
         }
         copy_commit();
         copy_wait<1>();
+        tile_drop(wide + now * TIMES * COLUMNS, &item->dropout, t0, c0, item->W);
         __syncthreads();
         bf16 *const l = left + now * TIMES * RANKS, *const w = wide + now * TIMES * COLUMNS;
         BKL_UNROLL

@@ -3,10 +3,11 @@
  * sum, so that the result is written once:
  *
  *     forward    y[T,N]  (= or +=) scale·(x·Wᵀ + h·Bᵀ) + bias           h[T,R] = s·x·Aᵀ comes from lora_down
- *     backward   dx[T,K] (= or +=) scale·Σ_i (dy_i·W_i + dh_i·A_i)      dh[T,R] = s·dy·B comes from lora_down, too
+ *     backward   dx[T,K] (= or +=) scale·Σ_i (dy_i·W_i + drop'_i(dh_i·A_i))      dh[T,R] = s·dy·B comes from lora_down, too
  *
  * W[N,K] has blocks of 64 along K, each scale is map[absmax_q]·nested + offset (double quantization) or absmax; a weight is
  * bf16(code·scale), the product taken in f32, as the CPU's linear op rounds it. */
+#include "dropout.h"
 #include "gemm_tile.h"
 #include "lab.h"
 #include "nf4_code.h"
@@ -19,6 +20,7 @@ typedef struct {
     int64_t left_pitch, length;
     const bf16 *right;       /* LoRA: [N, length] forward, [length, N] backward, dense; NULL: w */
     bkl_nf4_weight w;
+    bkl_dropout dropout;     /* of the product, by its index in [M,N] */
 } stretch;
 
 typedef struct {
@@ -95,6 +97,35 @@ template <bool is_kn> BKL_FN void right_copy(bf16 *tile, const stretch *s, int64
     }
 }
 
+/* sums += drop'(left·right). The mask is the sum's too: dropping each tile's product drops the whole. */
+BKL_FN void multiply_dropped(float sums[4][4][4], bf16 *left, bf16 *right, int depth, const bkl_dropout *d, int64_t block_m0, int64_t block_n0, int64_t N)
+{
+    const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, matrix = lane / 8, in_matrix = lane % 8;
+    const int m_of_warp = warp / 4 * 64, n_of_warp = warp % 4 * 32;
+    const int64_t m0 = block_m0 + m_of_warp + lane / 4, n0 = block_n0 + n_of_warp + lane % 4 * 2;
+    BKL_UNROLL
+    for (int i = 0; i < 4; i++) { /* sixteen rows at a time: few registers, for the few turns that come here */
+        const int64_t index = opaque((m0 + 16 * i) * N + n0); /* else the compiler hashes all 64 indices before the loop, and spills them */
+        float product[4][4];
+        BKL_UNROLL
+        for (int j = 0; j < 4; j++) product[j][0] = product[j][1] = product[j][2] = product[j][3] = 0;
+        for (int k = 0; 16 * k < depth; k++) {
+            uint32_t a[4], b[2][4];
+            load_matrices(a, tile64_at(left, m_of_warp + 16 * i + matrix % 2 * 8 + in_matrix, 2 * k + matrix / 2));
+            BKL_UNROLL
+            for (int j = 0; j < 2; j++)
+                load_matrices_transposed(b[j], tile128_at(right, 16 * k + matrix % 2 * 8 + in_matrix, n_of_warp / 8 + 2 * j + matrix / 2));
+            BKL_UNROLL
+            for (int j = 0; j < 4; j++) mma_bf16(product[j], a, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+        }
+        BKL_UNROLL
+        for (int j = 0; j < 4; j++)
+            BKL_UNROLL
+            for (int x = 0; x < 4; x++)
+                if (dropout_keeps(d, index + x / 2 * 8 * N + 8 * j + x % 2)) sums[i][j][x] += d->scale * product[j][x];
+    }
+}
+
 template <bool is_kn> __global__ void __launch_bounds__(TILE_THREADS, 1) nf4_gemm_kernel(stretches s, tile_result to, int n_tiles)
 {
     BKL_SHARED(float, code, [16]);
@@ -135,7 +166,10 @@ template <bool is_kn> __global__ void __launch_bounds__(TILE_THREADS, 1) nf4_gem
             cursor_advance(&ahead, &s);
         }
         copy_commit();
-        tile_multiply<is_kn>(sums, left + i % STAGES * (TILE_BYTES / 2), r, depth < TILE_K ? (int)depth : TILE_K);
+        if (is_kn && part->dropout.drop)
+            multiply_dropped(sums, left + i % STAGES * (TILE_BYTES / 2), r, depth < TILE_K ? (int)depth : TILE_K, &part->dropout, m0, n0, to.N);
+        else
+            tile_multiply<is_kn>(sums, left + i % STAGES * (TILE_BYTES / 2), r, depth < TILE_K ? (int)depth : TILE_K);
     }
     copy_wait<0>();
     tile_finish(&to, sums, m0, n0);
@@ -172,8 +206,8 @@ bkl_status bkl_nf4_fwd(bkl_stream *stream, const bkl_nf4_fwd_args *a, void *, si
                "nf4_fwd: T = %lld, pitches of %lld (x) and %lld (y) for rows of %lld and %lld", (long long)a->T, (long long)a->x_pitch,
                (long long)a->y_pitch, (long long)a->w.K, (long long)a->w.N);
     stretches s = {};
-    s.part[s.n_parts++] = {a->x, a->x_pitch, a->w.K, nullptr, a->w};
-    if (a->lora_h) s.part[s.n_parts++] = {a->lora_h, a->R, a->R, a->lora_b, {}};
+    s.part[s.n_parts++] = {a->x, a->x_pitch, a->w.K, nullptr, a->w, {}};
+    if (a->lora_h) s.part[s.n_parts++] = {a->lora_h, a->R, a->R, a->lora_b, {}, {}};
     const tile_result to = {a->y, a->bias, a->T, a->w.N, a->y_pitch, a->scale, false, a->accumulate};
     const dim3 grid((unsigned)ceil_div(a->T, TILE_M), (unsigned)ceil_div(a->w.N, TILE_N));
     return BKL_LAUNCH(stream, nf4_gemm_kernel<false>, grid, TILE_THREADS, SHARED_BYTES, s, to, count_tiles(&s));
@@ -192,11 +226,11 @@ bkl_status bkl_nf4_bwd(bkl_stream *stream, const bkl_nf4_bwd_args *a, void *, si
         BKL_EXPECT(stream, a->w[i].K == K && a->dy_pitch[i] >= a->w[i].N && a->dy_pitch[i] % 8 == 0,
                    "nf4_bwd: weight %d has rows of %lld, the first of %lld; dy's pitch is %lld", i, (long long)a->w[i].K, (long long)K,
                    (long long)a->dy_pitch[i]);
-        s.part[s.n_parts++] = {a->dy[i], a->dy_pitch[i], a->w[i].N, nullptr, a->w[i]};
+        s.part[s.n_parts++] = {a->dy[i], a->dy_pitch[i], a->w[i].N, nullptr, a->w[i], {}};
     }
     for (int i = 0; i < a->n; i++) {
         BKL_TRY(check_lora(stream, a->lora_dh[i], a->lora_a[i], a->R));
-        if (a->lora_dh[i]) s.part[s.n_parts++] = {a->lora_dh[i], a->R, a->R, a->lora_a[i], {}};
+        if (a->lora_dh[i]) s.part[s.n_parts++] = {a->lora_dh[i], a->R, a->R, a->lora_a[i], {}, a->lora_dropout[i]};
     }
     const tile_result to = {a->dx, nullptr, a->T, K, a->dx_pitch, a->scale, false, a->accumulate};
     const dim3 grid((unsigned)ceil_div(a->T, TILE_M), (unsigned)ceil_div(K, TILE_N));

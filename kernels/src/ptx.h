@@ -41,6 +41,13 @@ BKL_FN float mul_add_unfused(float a, float b, float c) { return __fadd_rn(__fmu
 
 BKL_FN int bits_set(uint32_t x) { return __popc(x); }
 
+/* A value that the compiler must not compute earlier. */
+BKL_FN int64_t opaque(int64_t x)
+{
+    asm volatile("" : "+l"(x));
+    return x;
+}
+
 /* ---- memory ------------------------------------------------------------------------------------------------------------- */
 BKL_FN uint4 load16(const void *from) { return *(const uint4 *)from; }
 BKL_FN void store16(void *to, uint4 value) { *(uint4 *)to = value; }
