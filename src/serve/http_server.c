@@ -31,11 +31,12 @@ struct ag_http_exchange {
     atomic_int refs;
     ag_http_server *server;
     connection *on;            /* under the server's lock */
+    atomic_bool dispatched;    /* the request is whole */
 
     /* The server's thread only. */
     char *method, *path;
     ag_str body;
-    bool dispatched, too_large, too_many;
+    bool too_large, too_many;
     void (*release)(void *);
     void *attached;
 
@@ -296,7 +297,7 @@ static void dispatch(ag_http_exchange *x)
 {
     ag_http_server *s = x->server;
     const char *host = ag_http_header(x, "Host"), *origin = ag_http_header(x, "Origin");
-    x->dispatched = true;
+    atomic_store(&x->dispatched, true);
     if (x->too_large)
         refuse(x, 413, "the request's body is larger than this server takes; start it with a larger --max-body, or send less");
     else if (x->too_many) {
@@ -334,7 +335,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
         *n_upload = 0;
         return MHD_YES;
     }
-    if (!x->dispatched) dispatch(x);
+    if (!atomic_load(&x->dispatched)) dispatch(x);
     pthread_mutex_lock(&x->lock);
     const enum MHD_Result result = answer(x);
     pthread_mutex_unlock(&x->lock);
@@ -401,7 +402,7 @@ static bool peer_is_gone(int fd)
 static void look_at(ag_http_server *s, connection *c, uint64_t now, ag_http_exchange **gone, int *n_gone, int max_gone)
 {
     ag_http_exchange *x = c->current;
-    if (!x || !x->dispatched) {
+    if (!x || !atomic_load(&x->dispatched)) {
         if (now - c->since > (uint64_t)s->o.request_seconds * 1000000000u) shutdown(c->fd, SHUT_RDWR);
         return;
     }
@@ -515,7 +516,7 @@ void ag_http_server_close_all(ag_http_server *s)
         ag_http_exchange *x = NULL;
         pthread_mutex_lock(&s->lock);
         for (connection *c = s->connections; c && !x; c = c->next) {
-            if (!c->current || !c->current->dispatched) continue;
+            if (!c->current || !atomic_load(&c->current->dispatched)) continue;
             pthread_mutex_lock(&c->current->lock);
             if (c->current->suspended || !c->current->gone) ag_http_hold(x = c->current);
             pthread_mutex_unlock(&c->current->lock);

@@ -602,13 +602,14 @@ static void prefixes_are_found_again_and_counted(void **state)
 static void draining_lets_answers_end_and_takes_no_new_ones(void **state)
 {
     (void)state;
-    const int running = http_peer_connect(port), later = http_peer_connect(port);
+    const int running = http_peer_connect(port);
     send_chat(running, CHAT("\"max_tokens\":300,\"ignore_eos\":true"));
     wait_until("agoge_requests_running", 1);
     ag_api_server_drain(server, 20);
     http_answer a = http_peer_read(running);
     assert_int_equal(a.status, 200);
     http_answer_free(&a);
+    const int later = http_peer_connect(port);
     send_chat(later, CHAT("\"max_tokens\":3"));
     a = http_peer_read(later);
     assert_int_equal(a.status, 503);
