@@ -257,6 +257,10 @@ static void decoding(maker *k)
     need(c, &a->v, (double)(B * k->T * G * D * BF16), 1), need(c, &a->lengths, (double)(B * F32), 1);
     c->filled_with_T = c->n_buffers - 1, c->T = (int32_t)k->T;
     snprintf(c->shape, sizeof c->shape, "B %lld, S %lld, H %lld, G %lld, D %lld", (long long)B, (long long)k->T, (long long)H, (long long)G, (long long)D);
+    const int64_t T = k->T;
+    k->T = 1;
+    nf4_fwd(k, "gate, decoding", k->m->F, k->m->C, 0);
+    k->T = T;
     c = begin(k->cases, &k->n, OP_sample, 0);
     bkl_sample_args *s = &c->args.sample;
     s->n_rows = B, s->V = V, s->temperature = 0.7f, s->top_k = 50, s->top_p = 0.9f, s->repeat_penalty = 1;

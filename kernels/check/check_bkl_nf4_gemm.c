@@ -85,6 +85,9 @@ static void forward_equals_the_reference(void **state)
 {
     (void)state;
     check_forward(1, 64, 8, (variant){.scale = 1});
+    check_forward(1, 2112, 72, (variant){.scale = 1});
+    check_forward(8, 192, 40, (variant){.scale = 0.5f, .accumulate = true, .bias = true, .single = true});
+    check_forward(9, 128, 136, (variant){.scale = 1});
     check_forward(130, 128, 136, (variant){.scale = 1});
     check_forward(33, 576, 192, (variant){.scale = 0.22f});
     check_forward(5, 1088, 72, (variant){.scale = 1, .single = true});
@@ -94,6 +97,9 @@ static void forward_equals_the_reference(void **state)
 static void forward_with_an_adapter_equals_the_references(void **state)
 {
     (void)state;
+    check_forward(1, 128, 64, (variant){.scale = 1, .R = 8});
+    check_forward(3, 64, 24, (variant){.scale = 2, .R = 40});
+    check_forward(7, 64, 24, (variant){.scale = 1, .R = 16, .accumulate = true});
     check_forward(70, 128, 64, (variant){.scale = 1, .R = 8});
     check_forward(129, 192, 136, (variant){.scale = 0.5f, .R = 16});
     check_forward(9, 64, 40, (variant){.scale = 1, .R = 72, .accumulate = true});

@@ -11,6 +11,7 @@
 #include "gemm_tile.h"
 #include "lab.h"
 #include "nf4_code.h"
+#include "nf4_few.h"
 
 enum { STAGES = 3, SHARED_BYTES = (STAGES + 2) * TILE_BYTES, MAX_STRETCHES = 2 * BKL_NF4_MAX };
 
@@ -205,6 +206,7 @@ bkl_status bkl_nf4_fwd(bkl_stream *stream, const bkl_nf4_fwd_args *a, void *, si
     BKL_EXPECT(stream, a->T > 0 && a->x_pitch >= a->w.K && a->x_pitch % 8 == 0 && a->y_pitch >= a->w.N && a->y_pitch % 2 == 0,
                "nf4_fwd: T = %lld, pitches of %lld (x) and %lld (y) for rows of %lld and %lld", (long long)a->T, (long long)a->x_pitch,
                (long long)a->y_pitch, (long long)a->w.K, (long long)a->w.N);
+    if (a->T <= NF4_FEW) return bkl_nf4_few(stream, a);
     stretches s = {};
     s.part[s.n_parts++] = {a->x, a->x_pitch, a->w.K, nullptr, a->w, {}};
     if (a->lora_h) s.part[s.n_parts++] = {a->lora_h, a->R, a->R, a->lora_b, {}, {}};
