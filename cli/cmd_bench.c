@@ -102,8 +102,7 @@ typedef struct {
 
 static ag_status prepare(trainer *t, const options *o, const cli_session *s, ag_err *err)
 {
-    static const char *const targets[] = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
-    AG_TRY(ag_adapter_plan(&t->adapter, &s->model->d, &(ag_lora_config){.r = 16, .alpha = 32, .targets = targets, .n_targets = 7,
+    AG_TRY(ag_adapter_plan(&t->adapter, &s->model->d, &(ag_lora_config){.r = 16, .alpha = 32, .pattern = "all-linear",
                            .dropout = o->dropout}, &t->arena, err));
     const size_t n = t->adapter.n_params;
     float *params = ag_arena_array(&t->arena, n, sizeof *params), *grads = ag_arena_array(&t->arena, n, sizeof *params),

@@ -11,6 +11,7 @@ seeds, and the rows longer. A row of the table it prints:
     adapter      the same with a PEFT adapter on all linear modules; gradients against autograd, as a part of the tensor's largest
     from GGUF    agoge on what llama.cpp's converter makes of the folder, against transformers
     to llama.cpp llama.cpp on agoge's export-gguf --type f32 with the adapter merged, against PEFT: log-probabilities
+    LoRA         llama.cpp on agoge's export of the base and, with --lora, of the adapter (--lora-only), against PEFT: log-probabilities
     to folder    transformers on agoge's merged folder, against agoge on it: log-probabilities
 """
 import json
@@ -113,13 +114,17 @@ def distance(theirs, out):
     return float((ours - theirs).abs().max())
 
 
-def to_llama_cpp(name, folder, ids, want):
-    code, _, said = run(AGOGE, "export-gguf", "--model", folder, "--adapter", folder / "adapter", "--type", "f32", "--out", folder / "merged.gguf")
+def to_llama_cpp(name, folder, want, as_lora):
+    out = folder / ("base.gguf" if as_lora else "merged.gguf")
+    adapter = ["--adapter", folder / "adapter"]
+    code, _, said = run(AGOGE, "export-gguf", "--model", folder, *([] if as_lora else adapter), "--type", "f32", "--out", out)
+    if as_lora and not code:
+        code, _, said = run(AGOGE, "export-gguf", "--model", folder, *adapter, "--lora-only", "--type", "f32", "--out", folder / "lora.gguf")
     if name in EXPECTED_REFUSALS:
         return judge(code != 0 and EXPECTED_REFUSALS[name] in said, f"refused ({EXPECTED_REFUSALS[name]})" if code else "written, but was to be refused")
     if code:
         return judge(False, said.splitlines()[-1][:80])
-    code, out, said = run(LLAMA_LOGPROBS, folder / "merged.gguf", folder / "ids.jsonl")
+    code, out, said = run(LLAMA_LOGPROBS, out, folder / "ids.jsonl", *([folder / "lora.gguf"] if as_lora else []))
     if code:
         return judge(False, said.splitlines()[-1][:80])
     d = distance(want, out)
@@ -154,11 +159,11 @@ def check(name, spec, seed):
     (folder / "ids.jsonl").write_text(json.dumps(ids.tolist()) + "\n")
     base = golden.build(spec, seed, 0.15).float()
     want = logprobs(PeftModel.from_pretrained(base, folder / "adapter").eval(), ids)
-    cells += [to_llama_cpp(name, folder, ids, want), to_folder(spec, folder, ids)]
+    cells += [to_llama_cpp(name, folder, want, False), to_llama_cpp(name, folder, want, True), to_folder(spec, folder, ids)]
     print("| " + " | ".join([name, *cells]) + " |", flush=True)
 
 
-print("| model | folder | adapter | from GGUF | to llama.cpp | to folder |\n| --- | --- | --- | --- | --- | --- |")
+print("| model | folder | adapter | from GGUF | to llama.cpp | LoRA | to folder |\n| --- | --- | --- | --- | --- | --- | --- |")
 for i, (name, spec) in enumerate(MODELS.items()):
     check(name, spec, 100 + 10 * i)
 shutil.rmtree(WORK)
