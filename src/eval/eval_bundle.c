@@ -4,6 +4,8 @@
 #include "base/fs.h"
 #include "eval/paired_statistics.h"
 
+#include <string.h>
+
 /* ---- the report -------------------------------------------------------------------------------------------------------------- */
 static void write_arm(ag_str *out, const char *name, const ag_scored_arm *arm)
 {
@@ -115,11 +117,29 @@ static ag_status write_all(const ag_eval_bundle *b, const char *dir, ag_arena *a
     return write_comparison(b, dir, arena, err);
 }
 
+/* What killed publications of this output left: "<prefix><pid>-<n>" beside it. Nobody else publishes it, the journal is locked. */
+static ag_status remove_leftovers(const char *output, const char *prefix, ag_arena *arena, ag_err *err)
+{
+    char **names;
+    size_t n;
+    const char *parent = ag_path_dir(arena, output);
+    AG_TRY(ag_dir_list(&names, &n, parent, arena, err));
+    for (size_t i = 0; i < n; i++) {
+        if (!ag_str_starts(names[i], prefix)) continue;
+        const char *number = names[i] + strlen(prefix), *second = number + strspn(number, "0123456789");
+        if (second == number || *second != '-' || !second[1] || second[1 + strspn(second + 1, "0123456789")]) continue;
+        AG_TRY(ag_remove_tree(ag_path_join(arena, parent, names[i]), err));
+    }
+    return AG_OK;
+}
+
 ag_status ag_eval_bundle_publish(const ag_eval_bundle *b, const char *output, ag_err *err)
 {
     ag_arena arena = {0};
     ag_dir_writer w;
-    ag_status status = ag_dir_begin(&w, output, ".agoge-eval-staging-", err);
+    const char *prefix = ag_arena_printf(&arena, ".agoge-eval-staging-%s-", ag_path_base(output));
+    ag_status status = remove_leftovers(output, prefix, &arena, err);
+    if (!status) status = ag_dir_begin(&w, output, prefix, err);
     if (!status) {
         status = write_all(b, w.staging, &arena, err);
         if (status) ag_dir_abort(&w);

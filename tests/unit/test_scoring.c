@@ -164,6 +164,14 @@ static void a_bundle_is_whole_or_absent_whichever_call_fails(void **state)
     assert_true(n > 60);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) assert_true(ag_path_is_file(ag_path_join(&a, out, files[i])));
     must_fail(AG_E_EXISTS, "is not written over", ag_eval_bundle_publish(&bundle, out, &err));
+    /* what a killed process left goes with the next publication, what is another output's stays */
+    must(ag_make_dirs(ag_path_join(&a, all, ".agoge-eval-staging-out-123-0"), &err));
+    must(ag_make_dirs(ag_path_join(&a, all, ".agoge-eval-staging-out-2-123-0"), &err));
+    must(ag_remove_tree(out, &err));
+    must(ag_eval_bundle_publish(&bundle, out, &err));
+    assert_false(ag_path_is_dir(ag_path_join(&a, all, ".agoge-eval-staging-out-123-0")));
+    assert_true(ag_path_is_dir(ag_path_join(&a, all, ".agoge-eval-staging-out-2-123-0")));
+    must(ag_remove_tree(ag_path_join(&a, all, ".agoge-eval-staging-out-2-123-0"), &err));
     for (int at = 1; at <= n; at++) {
         char **names;
         size_t n_names;
