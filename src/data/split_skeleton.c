@@ -128,7 +128,7 @@ static ag_status cut(ag_str *text, ag_split_skeleton *out, scanner *s, ag_err *e
 ag_status ag_split_skeleton_read(ag_split_skeleton *out, const ag_map *map, const char *name, ag_err *err)
 {
     *out = (ag_split_skeleton){0};
-    scanner s = {.bytes = (const char *)map->bytes, .n = map->n, .name = name, .map = map};
+    scanner s = {.bytes = map->n ? (const char *)map->bytes : "", .n = map->n, .name = name, .map = map};
     ag_str text = {0};
     ag_status status = cut(&text, out, &s, err);
     if (!status) status = ag_json_parse(&out->root, text.text ? text.text : "", text.n, name, err);
