@@ -55,6 +55,7 @@ ag_status cli_hub_options(ag_hub_options *out, ag_arena *arena, ag_err *err)
 {
     const char *home = variable("HF_HOME"), *caches = variable("XDG_CACHE_HOME"), *offline = variable("HF_HUB_OFFLINE");
     *out = (ag_hub_options){.endpoint = variable("HF_ENDPOINT"), .user_agent = "agoge/" AGOGE_VERSION,
+                            .ca_file = variable("CURL_CA_BUNDLE") ? variable("CURL_CA_BUNDLE") : variable("SSL_CERT_FILE"),
                             .offline = is_true(offline ? offline : variable("TRANSFORMERS_OFFLINE"))};
     if (!home) home = ag_path_join(arena, caches ? caches : "~/.cache", "huggingface");
     out->cache_dir = variable("HF_HUB_CACHE");

@@ -5,7 +5,7 @@
 #include "hub/hub.h"
 
 /* HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME, XDG_CACHE_HOME; HF_ENDPOINT; HF_TOKEN, HUGGING_FACE_HUB_TOKEN, HF_TOKEN_PATH or
- * $HF_HOME/token; HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE: as docs/hub.md says. Texts lie in the arena. */
+ * $HF_HOME/token; HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE; CURL_CA_BUNDLE, SSL_CERT_FILE: as docs/hub.md says. Texts lie in the arena. */
 AG_MUST_USE ag_status cli_hub_options(ag_hub_options *out, ag_arena *arena, ag_err *err);
 
 /* What the library can open of a model that the user named: a folder or .gguf file as it is; a hub id from the cache, or fetched into it,

@@ -33,6 +33,7 @@ typedef struct {
     const char *endpoint;       /* NULL: AG_HUB_DEFAULT_ENDPOINT */
     const char *token;          /* NULL: none */
     const char *user_agent;     /* NULL: "agoge" */
+    const char *ca_file;        /* certificates to trust (PEM); NULL: the system's */
     bool offline;               /* no network: what is not in the cache is AG_E_NOT_FOUND */
     bool verify;                /* take the digests of blobs that are there already, too, and fetch damaged ones again */
     int n_parallel;             /* requests at a time; 0: 8 */

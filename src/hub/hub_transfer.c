@@ -212,6 +212,7 @@ static void begin_request(ag_hub_transfer *t)
     curl_easy_setopt(e, CURLOPT_WRITEDATA, t);
     curl_easy_setopt(e, CURLOPT_PRIVATE, t);
     curl_easy_setopt(e, CURLOPT_BUFFERSIZE, 256L << 10);
+    if (c->options->ca_file) curl_easy_setopt(e, CURLOPT_CAINFO, c->options->ca_file);
     if (t->head) curl_easy_setopt(e, CURLOPT_NOBODY, 1L);
     if (!t->head && t->from > 0) {
         snprintf(range, sizeof range, "%llu-", (unsigned long long)t->from);
@@ -347,8 +348,11 @@ static ag_status settle(ag_hub_transfer *t, CURLcode result, ag_err *err)
     }
     if (result != CURLE_OK && t->body_began && t->from == t->expected) return whole(t, err); /* all is there: the digest decides */
     if (result != CURLE_OK) {
-        (void)ag_fail(err, AG_E_IO, "%s: %s", t->what, result == CURLE_PARTIAL_FILE || result == CURLE_RECV_ERROR ? "the connection was cut"
-                      : curl_easy_strerror(result));
+        const char *words = result == CURLE_PARTIAL_FILE || result == CURLE_RECV_ERROR ? "the connection was cut"
+                            : result == CURLE_PEER_FAILED_VERIFICATION
+                                ? "the server's certificate is not one that this machine trusts; CURL_CA_BUNDLE or SSL_CERT_FILE can name a file with others"
+                                : curl_easy_strerror(result);
+        (void)ag_fail(err, AG_E_IO, "%s: %s", t->what, words);
         return may_pass(result) ? try_again(t, 0, err) : err->code;
     }
     if (http_status == 200 || (http_status == 206 && !t->head)) {
