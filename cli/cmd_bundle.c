@@ -31,7 +31,7 @@ static void print_report(const options *o, const ag_bundle_report *report)
     ag_str_free(&text);
 }
 
-/* ---- verify-bundle ---------------------------------------------------------------------------------------------------------- */
+/* ---- verify-bundle --------------------------------------------------------------------------------------------------- */
 static const cli_option verify_table[] = {
     CLI_POSITIONAL("PATH", options, path, "the bundle", CLI_REQUIRED),
     CLI_CHOICE("format", options, format, "FORMAT", "json (default) or table", report_formats),
@@ -62,7 +62,7 @@ const cli_command cli_verify_bundle = {
     .details = "Exit code 0 only where the verdict is pass. Nothing is loaded, unpickled, written or fetched.", .options = verify_table,
     .run = run_verify};
 
-/* ---- seal-bundle ------------------------------------------------------------------------------------------------------------- */
+/* ---- seal-bundle ----------------------------------------------------------------------------------------------------- */
 static const cli_option seal_table[] = {
     CLI_POSITIONAL("PATH", options, path, "the folder to seal; with --run-dir the bundle to make", CLI_REQUIRED),
     CLI_STRING("run-dir", options, run_dir, "DIR", "gather the bundle from this run's folder …", 0),
@@ -71,11 +71,13 @@ static const cli_option seal_table[] = {
     CLI_STRING("contract", options, contract, "FILE", "… and the contract of its evaluation", 0),
     CLI_STRING("merged-dir", options, merged_dir, "DIR", "the merged model, where there is one", 0),
     CLI_STRING("metrics", options, metrics, "FILE", "metrics.jsonl (default: the one beside the manifest)", 0),
-    CLI_STRING("run-manifest-path", options, parts.run_manifest, "PATH", "in a folder that is populated: run/manifest.json, or where it lies", 0),
+    CLI_STRING("run-manifest-path", options, parts.run_manifest, "PATH",
+               "in a folder that is populated: run/manifest.json, or where it lies", 0),
     CLI_STRING("locked-config-path", options, parts.locked_config, "PATH", "likewise, config/locked.json", 0),
     CLI_STRING("split-manifest-path", options, parts.split_manifest, "PATH", "likewise, split_manifest.json", 0),
     CLI_STRING("adapter-index-path", options, parts.adapter_index, "PATH", "likewise, adapter/artifact_index.json", 0),
-    CLI_STRING("merged-index-path", options, parts.merged_index, "PATH", "likewise, merged/artifact_index.json (default: that, if it is there)", 0),
+    CLI_STRING("merged-index-path", options, parts.merged_index, "PATH",
+               "likewise, merged/artifact_index.json (default: that, if it is there)", 0),
     CLI_STRING("contract-path", options, parts.contract, "PATH", "likewise, contract.json", 0),
     CLI_STRING("sign-key", options, sign_key, "FILE", "an Ed25519 private key (PEM) to sign the inventory with", 0),
     CLI_CHOICE("format", options, format, "FORMAT", "json (default) or table", report_formats),
@@ -89,7 +91,9 @@ static ag_status seal(const options *o, const ag_sign_key *key, ag_bundle_report
     if (!gathers)
         return ag_bundle_seal(report, o->path, &(ag_bundle_seal_options){.parts = o->parts, .key = key, .n_threads = n_threads(o)}, err);
     if (!o->run_dir || !o->run_manifest || !o->split_manifest || !o->contract)
-        return ag_fail(err, AG_E_USAGE, "a bundle is gathered from --run-dir, --run-manifest, --split-manifest and --contract; give all four, or none to seal a populated folder");
+        return ag_fail(err, AG_E_USAGE,
+                       "a bundle is gathered from --run-dir, --run-manifest, --split-manifest and --contract; give all four, or none to "
+                       "seal a populated folder");
     return ag_bundle_gather(report, o->path, &(ag_bundle_gather_options){
         .run_dir = o->run_dir, .run_manifest = o->run_manifest, .split_manifest = o->split_manifest, .contract = o->contract,
         .merged_dir = o->merged_dir, .metrics = o->metrics, .key = key, .n_threads = n_threads(o)}, err);

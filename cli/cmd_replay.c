@@ -37,7 +37,7 @@ static const cli_option table[] = {
     CLI_END,
 };
 
-/* ---- where the record lies ---------------------------------------------------------------------------------------------------------- */
+/* ---- where the record lies ------------------------------------------------------------------------------------------- */
 typedef struct {
     ag_replay_files files;
     const char *dataset; /* NULL: as the config says */
@@ -51,7 +51,8 @@ static ag_status verified(const char *dir, int n_threads, ag_err *err)
     const size_t n = report.n;
     ag_bundle_report_free(&report);
     if (n == 0) return AG_OK;
-    return ag_fail(err, AG_E_VERIFY, "%s: does not verify (%zu failure%s), so its record proves nothing; see agoge verify-bundle %s", dir, n, n == 1 ? "" : "s", dir);
+    return ag_fail(err, AG_E_VERIFY, "%s: does not verify (%zu failure%s), so its record proves nothing; see agoge verify-bundle %s", dir,
+                   n, n == 1 ? "" : "s", dir);
 }
 
 /* The bundle was verified, so its inventory and split manifest can be read by name. */
@@ -74,7 +75,9 @@ static ag_status find_in_bundle(place *p, const options *o, int n_threads, ag_er
     p->files = (ag_replay_files){.manifest = manifest, .checkpoints = ag_path_dir(&p->arena, adapter),
                                  .metrics = ag_path_join(&p->arena, ag_path_dir(&p->arena, manifest), "metrics.jsonl")};
     if (ag_path_is_file(p->files.metrics)) return AG_OK;
-    return ag_fail(err, AG_E_NOT_FOUND, "%s: the bundle holds no metrics.jsonl beside its manifest, so there is nothing to compare with; seal with --metrics", o->bundle);
+    return ag_fail(err, AG_E_NOT_FOUND,
+                   "%s: the bundle holds no metrics.jsonl beside its manifest, so there is nothing to compare with; seal with --metrics",
+                   o->bundle);
 }
 
 static ag_status find_run(place *p, const options *o, ag_err *err)
@@ -85,11 +88,13 @@ static ag_status find_run(place *p, const options *o, ag_err *err)
     const char *usual = ag_arena_printf(&p->arena, "runs/%s/manifest.json", ag_path_base(dir));
     if (ag_path_existing_file(&manifest, o->manifest ? o->manifest : usual, &p->arena, err))
         return o->manifest ? err->code
-                           : ag_fail(err, AG_E_NOT_FOUND, "%s is not there: the run has not ended, or lies elsewhere; name it with --run-manifest", usual);
+                           : ag_fail(err, AG_E_NOT_FOUND,
+                                     "%s is not there: the run has not ended, or lies elsewhere; name it with --run-manifest", usual);
     const char *metrics = o->metrics;
     AG_TRY(ag_json_load(&root, manifest, 16 << 20, err));
     if (!metrics) {
-        const char *logging = json_string_value(json_object_get(json_object_get(json_object_get(root, "config"), "runtime"), "logging_dir"));
+        const char *logging =
+            json_string_value(json_object_get(json_object_get(json_object_get(root, "config"), "runtime"), "logging_dir"));
         metrics = ag_path_join(&p->arena, logging ? logging : ag_path_dir(&p->arena, manifest), "metrics.jsonl");
     }
     ag_json_free(&root);
@@ -98,11 +103,14 @@ static ag_status find_run(place *p, const options *o, ag_err *err)
     return AG_OK;
 }
 
-/* ---- the replay ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- the replay ------------------------------------------------------------------------------------------------------ */
 static void on_step(void *user, const ag_replay_step *s)
 {
     char text[96];
-    snprintf(text, sizeof text, "loss %.4f  norm %.3g  %s", s->loss, s->grad_norm, !s->is_recorded ? "not recorded" : s->is_same ? "same bits" : "differs");
+    snprintf(text, sizeof text, "loss %.4f  norm %.3g  %s", s->loss, s->grad_norm,
+             !s->is_recorded ? "not recorded"
+             : s->is_same    ? "same bits"
+                             : "differs");
     cli_progress_update(user, s->step, text);
 }
 
@@ -198,8 +206,8 @@ static void print_text(ag_replay_result *r, const options *o)
     if (r->first && r->n_differences == 0) printf("  the environment is the recorded one\n");
 }
 
-static ag_status replay_job(const options *o, const ag_replay_record *record, ag_train_config *config, const ag_backend *backend, int64_t from, bool *same,
-                            ag_arena *arena, ag_err *err)
+static ag_status replay_job(const options *o, const ag_replay_record *record, ag_train_config *config, const ag_backend *backend,
+                            int64_t from, bool *same, ag_arena *arena, ag_err *err)
 {
     ag_run_record me;
     ag_train_job *job;
@@ -269,7 +277,9 @@ static int run(int argc, char **argv)
     return same ? 0 : 1;
 }
 
-const cli_command cli_replay = {
-    .name = "replay", .summary = "take steps of a recorded run once more and compare them to the bit",
-    .details = "Exit code 0 where loss, gradient norm and adapter are the recorded ones to the bit, 1 where they are not. The CPU level is the record's.",
-    .options = table, .run = run};
+const cli_command cli_replay = {.name = "replay",
+                                .summary = "take steps of a recorded run once more and compare them to the bit",
+                                .details = "Exit code 0 where loss, gradient norm and adapter are the recorded ones to the bit, 1 where "
+                                           "they are not. The CPU level is the record's.",
+                                .options = table,
+                                .run = run};

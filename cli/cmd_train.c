@@ -77,7 +77,8 @@ static void on_begin(void *user, const ag_train_job *job, int64_t first_step, co
             job->train.is_packed ? ", packed" : "");
     ag_err ignored;
     if (job->device && ag_train_job_plan_device(&plan, job, &ignored) == AG_OK)
-        fprintf(stderr, "compute    %s (%s), operands bf16; planned memory on it %s\n", job->device->info.name, ag_device_backend_name(job->device), cli_bytes(plan.total));
+        fprintf(stderr, "compute    %s (%s), operands bf16; planned memory on it %s\n", job->device->info.name,
+                ag_device_backend_name(job->device), cli_bytes(plan.total));
     else
         fprintf(stderr, "compute    %s, %d threads, operands %s; planned memory %s\n", ag_cpu_level_name(job->backend->level),
             job->backend->n_threads, job->decoder.compute == AG_COMPUTE_BF16 ? "bf16" : "f32", cli_bytes(plan.total));
@@ -230,7 +231,9 @@ static int run(const cli_command *command, int argc, char **argv, bool quantize)
 static int run_qlora(int argc, char **argv) { return run(&cli_train_qlora, argc, argv, true); }
 static int run_lora(int argc, char **argv) { return run(&cli_train_lora, argc, argv, false); }
 
-const cli_command cli_train_qlora = {
-    .name = "train-qlora", .summary = "fine-tune an adapter on a (quantized) base, as one YAML file says", .options = table, .run = run_qlora};
+const cli_command cli_train_qlora = {.name = "train-qlora",
+                                     .summary = "fine-tune an adapter on a (quantized) base, as one YAML file says",
+                                     .options = table,
+                                     .run = run_qlora};
 const cli_command cli_train_lora = {
     .name = "train-lora", .summary = "the same without quantizing the base", .options = table, .run = run_lora};

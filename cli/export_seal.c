@@ -13,9 +13,11 @@ static ag_status check_content(const cli_export_source *s, const ag_provenance *
     ag_sha256 content;
     AG_TRY(ag_model_content_revision(&content, s->base_path, s->n_threads, err));
     if (strcmp(content.hex, p->revision) == 0) return AG_OK;
-    return ag_fail(err, AG_E_VERIFY, "%s: the provenance names the base %s with the content %.16s…, the files in %s have %.16s…; bring the base back that it was "
-                   "trained on, or say --allow-unsealed to merge with this one without provenance", s->adapter, p->base_model_name_or_path, p->revision,
-                   s->base_path, content.hex);
+    return ag_fail(
+        err, AG_E_VERIFY,
+        "%s: the provenance names the base %s with the content %.16s…, the files in %s have %.16s…; bring the base back that it was "
+        "trained on, or say --allow-unsealed to merge with this one without provenance",
+        s->adapter, p->base_model_name_or_path, p->revision, s->base_path, content.hex);
 }
 
 /* The base is the provenance's: by name and revision, or, where it lies here under whatever name, by the digest of its files. */
@@ -26,9 +28,12 @@ static ag_status check_base(const cli_export_source *s, const ag_provenance *p, 
     const bool is_content = strlen(p->revision) == CONTENT_DIGITS && (ag_path_is_dir(s->base) || ag_path_is_file(s->base));
     if (is_content && same_revision) return check_content(s, p, err);
     if (same_name && same_revision) return AG_OK;
-    return ag_fail(err, AG_E_VERIFY, "%s: the provenance names the base %s at %s, %s names %s at %s; take the base that it was trained on, or say --allow-unsealed "
-                   "to merge with this one without provenance", s->adapter, p->base_model_name_or_path, p->revision,
-                   s->base_was_given ? "--base-model" : "adapter_config.json", s->base, s->revision ? s->revision : "no revision");
+    return ag_fail(
+        err, AG_E_VERIFY,
+        "%s: the provenance names the base %s at %s, %s names %s at %s; take the base that it was trained on, or say --allow-unsealed "
+        "to merge with this one without provenance",
+        s->adapter, p->base_model_name_or_path, p->revision, s->base_was_given ? "--base-model" : "adapter_config.json", s->base,
+        s->revision ? s->revision : "no revision");
 }
 
 static ag_status check_sealed(ag_provenance *out, const cli_export_source *s, ag_arena *arena, ag_err *err)
@@ -42,8 +47,11 @@ static ag_status check_sealed(ag_provenance *out, const cli_export_source *s, ag
 ag_status cli_export_check_seal(ag_provenance *out, bool *is_sealed, const cli_export_source *s, ag_arena *arena, ag_err *err)
 {
     if (!s->allow_unsafe && ag_refuse_unsafe_weights(s->adapter, err))
-        return ag_fail(err, AG_E_VERIFY, "%s holds pickled weights, which can hold code; remove them, or say --allow-unsafe-serialization (then they are read, "
-                       "without running any of it, where there are no safetensors)", s->adapter);
+        return ag_fail(
+            err, AG_E_VERIFY,
+            "%s holds pickled weights, which can hold code; remove them, or say --allow-unsafe-serialization (then they are read, "
+            "without running any of it, where there are no safetensors)",
+            s->adapter);
     AG_TRY(ag_artifact_index_provenance(out, is_sealed, s->adapter, arena, err));
     if (*is_sealed && s->allow_unsafe) return AG_OK;
     if (!*is_sealed) {

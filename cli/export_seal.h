@@ -17,6 +17,7 @@ typedef struct {
  *   - an index without provenance, or none, unless allow_unsealed: then *is_sealed is false and the result carries none;
  *   - files that are not the indexed ones, or a base that is not the provenance's, unless allow_unsafe or allow_unsealed.
  * A base on this machine that was named by its content is hashed. */
-AG_MUST_USE ag_status cli_export_check_seal(ag_provenance *out, bool *is_sealed, const cli_export_source *source, ag_arena *arena, ag_err *err);
+AG_MUST_USE ag_status cli_export_check_seal(ag_provenance *out, bool *is_sealed, const cli_export_source *source, ag_arena *arena,
+                                            ag_err *err);
 
 #endif

@@ -96,8 +96,10 @@ static bool is_secondary(void)
 void cli_run_facts(ag_run_record *out, ag_arena *arena)
 {
     struct utsname system;
-    const ag_library_version libraries[] = {
-        {"jansson", JANSSON_VERSION}, {"libyaml", yaml_get_version_string()}, {"zlib", zlibVersion()}, {"openssl", OpenSSL_version(OPENSSL_VERSION_STRING)}};
+    const ag_library_version libraries[] = {{"jansson", JANSSON_VERSION},
+                                            {"libyaml", yaml_get_version_string()},
+                                            {"zlib", zlibVersion()},
+                                            {"openssl", OpenSSL_version(OPENSSL_VERSION_STRING)}};
     ag_library_version *copy = ag_arena_array(arena, sizeof libraries / sizeof *libraries, sizeof *copy);
     memcpy(copy, libraries, sizeof libraries);
     *out = (ag_run_record){.version = AGOGE_VERSION, .commit = AGOGE_COMMIT, .compiler = AGOGE_COMPILER, .libraries = copy,

@@ -12,11 +12,12 @@
 
 enum { MAX_DEPTH = 64 };
 
-/* ---- the tree ---------------------------------------------------------------------------------------------------- */
+/* ---- the tree -------------------------------------------------------------------------------------------------------- */
 static ag_status add(ag_artifact_list *list, const char *name, const char *path, uint64_t bytes, ag_err *err)
 {
     if (list->n == AG_ARTIFACT_MAX_FILES)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: an index holds at most %d files; remove checkpoints that are not needed", path, AG_ARTIFACT_MAX_FILES);
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: an index holds at most %d files; remove checkpoints that are not needed", path,
+                       AG_ARTIFACT_MAX_FILES);
     if (list->n == list->room) {
         const size_t room = list->room ? list->room * 2 : 64;
         ag_artifact *items = ag_arena_array(&list->arena, room, sizeof *items);
@@ -45,7 +46,8 @@ static ag_status walk(ag_artifact_list *list, const char *dir, const char *prefi
         else if (S_ISREG(st.st_mode))
             AG_TRY(add(list, name, path, (uint64_t)st.st_size, err));
         else
-            return ag_fail(err, AG_E_UNSUPPORTED, "%s: is a link or a special file; an index vouches for plain files only, remove it", path);
+            return ag_fail(err, AG_E_UNSUPPORTED, "%s: is a link or a special file; an index vouches for plain files only, remove it",
+                           path);
     }
     return AG_OK;
 }
@@ -76,7 +78,7 @@ ag_status ag_artifact_list_files(ag_artifact_list *list, const char *dir, int n_
     return digest_all(list, n_threads, err);
 }
 
-/* ---- the file ----------------------------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------------------------------- */
 static void write_provenance(ag_json_writer *w, const ag_provenance *p)
 {
     ag_jw_object(w, "producer_provenance");
@@ -88,7 +90,8 @@ static void write_provenance(ag_json_writer *w, const ag_provenance *p)
     ag_jw_end(w);
 }
 
-static ag_status publish(const ag_artifact_list *list, const char *dir, const char *output_dir, const ag_provenance *provenance, ag_err *err)
+static ag_status publish(const ag_artifact_list *list, const char *dir, const char *output_dir, const ag_provenance *provenance,
+                         ag_err *err)
 {
     ag_str text = {0};
     ag_arena arena = {0};

@@ -41,8 +41,8 @@ typedef struct {
     ag_provenance provenance;
 } ag_artifact_index;
 
-/* From the text of an index file; texts go to the arena. `name` stands in sentences. The schema is strict: AG_E_FORMAT (no JSON of this form),
- * AG_E_CONFIG (a path that is not canonical or leaves its directory), AG_E_EXISTS (a path twice). */
+/* From the text of an index file; texts go to the arena. `name` stands in sentences. The schema is strict: AG_E_FORMAT (no JSON of this
+ * form), AG_E_CONFIG (a path that is not canonical or leaves its directory), AG_E_EXISTS (a path twice). */
 AG_MUST_USE ag_status ag_artifact_index_parse(ag_artifact_index *out, const char *bytes, size_t n, const char *name, ag_arena *arena,
                                               ag_err *err);
 /* Reads dir's index. AG_E_NOT_FOUND where there is none. */

@@ -11,7 +11,7 @@
 
 enum { MAX_INDEX_BYTES = 32 << 20 };
 
-/* ---- parsing ------------------------------------------------------------------------------------------------------------- */
+/* ---- parsing --------------------------------------------------------------------------------------------------------- */
 static const ag_strict_field provenance_fields[] = {
     {"base_model_name_or_path", AG_STRICT_TEXT, 0},          {"revision", AG_STRICT_REVISION, 0},
     {"training_split_manifest_sha256", AG_STRICT_DIGEST, 0}, {"training_split_name", AG_STRICT_TEXT, 0},
@@ -24,17 +24,23 @@ static ag_status parse_provenance(ag_provenance *out, const json_t *p, const cha
         return ag_err_prefix(err, "%s", name);
     const char **texts[] = {&out->base_model_name_or_path, &out->revision, &out->training_split_manifest_sha256, &out->training_split_name,
                             &out->training_split_sha256};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) *texts[i] = ag_arena_strdup(arena, ag_strict_text(p, provenance_fields[i].key));
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        *texts[i] = ag_arena_strdup(arena, ag_strict_text(p, provenance_fields[i].key));
     return AG_OK;
 }
 
-static int by_file(const void *a, const void *b) { return strcmp(((const ag_artifact_entry *)a)->file, ((const ag_artifact_entry *)b)->file); }
+static int by_file(const void *a, const void *b)
+{
+    return strcmp(((const ag_artifact_entry *)a)->file, ((const ag_artifact_entry *)b)->file);
+}
 
 static ag_status parse_artifacts(ag_artifact_index *out, const json_t *list, const char *name, ag_arena *arena, ag_err *err)
 {
-    static const ag_strict_field fields[] = {{"file", AG_STRICT_TEXT, 0}, {"size_bytes", AG_STRICT_COUNT, 0}, {"sha256", AG_STRICT_DIGEST, 0}};
+    static const ag_strict_field fields[] = {
+        {"file", AG_STRICT_TEXT, 0}, {"size_bytes", AG_STRICT_COUNT, 0}, {"sha256", AG_STRICT_DIGEST, 0}};
     const size_t n = json_array_size(list);
-    if (n > AG_ARTIFACT_MAX_FILES) return ag_fail(err, AG_E_FORMAT, "%s: lists %zu files; an index holds at most %d", name, n, AG_ARTIFACT_MAX_FILES);
+    if (n > AG_ARTIFACT_MAX_FILES)
+        return ag_fail(err, AG_E_FORMAT, "%s: lists %zu files; an index holds at most %d", name, n, AG_ARTIFACT_MAX_FILES);
     out->artifacts = ag_arena_array(arena, n, sizeof *out->artifacts);
     for (size_t i = 0; i < n; i++) {
         const json_t *item = json_array_get(list, i);
@@ -97,7 +103,7 @@ ag_status ag_artifact_index_provenance(ag_provenance *out, bool *found, const ch
     return AG_OK;
 }
 
-/* ---- verifying ----------------------------------------------------------------------------------------------------------- */
+/* ---- verifying ------------------------------------------------------------------------------------------------------- */
 static ag_status compare(const ag_artifact_index *index, const ag_artifact_list *list, const char *dir, ag_err *err)
 {
     size_t i = 0, k = 0;
@@ -110,10 +116,11 @@ static ag_status compare(const ag_artifact_index *index, const ag_artifact_list 
             return ag_fail(err, AG_E_VERIFY, "%s: %s is not listed in %s; remove it, or make the artifact again", dir, list->items[k].name,
                            AG_ARTIFACT_INDEX_FILE);
         if (index->artifacts[i].size_bytes != list->items[k].bytes || strcmp(index->artifacts[i].sha256, list->items[k].digest.hex) != 0)
-            return ag_fail(err, AG_E_VERIFY, "%s: %s is not the file that %s vouches for (%llu bytes, SHA-256 %.16s…; it lists %llu, %.16s…); "
-                           "bring the original back, or make the artifact again", dir, list->items[k].name, AG_ARTIFACT_INDEX_FILE,
-                           (unsigned long long)list->items[k].bytes, list->items[k].digest.hex,
-                           (unsigned long long)index->artifacts[i].size_bytes, index->artifacts[i].sha256);
+            return ag_fail(err, AG_E_VERIFY,
+                           "%s: %s is not the file that %s vouches for (%llu bytes, SHA-256 %.16s…; it lists %llu, %.16s…); "
+                           "bring the original back, or make the artifact again",
+                           dir, list->items[k].name, AG_ARTIFACT_INDEX_FILE, (unsigned long long)list->items[k].bytes,
+                           list->items[k].digest.hex, (unsigned long long)index->artifacts[i].size_bytes, index->artifacts[i].sha256);
         i++;
         k++;
     }

@@ -30,7 +30,7 @@ static const char *in_dir(ag_bundle *b, const char *dir, const char *file)
     return *dir ? ag_arena_printf(&b->arena, "%s/%s", dir, file) : file;
 }
 
-/* ---- the index against the files of its folder --------------------------------------------------------------------------------- */
+/* ---- the index against the files of its folder ----------------------------------------------------------------------- */
 static void check_files(ag_bundle *b, const ag_bundle_artifact *a, const char *dir)
 {
     const size_t n_dir = strlen(dir);
@@ -39,16 +39,19 @@ static void check_files(ag_bundle *b, const ag_bundle_artifact *a, const char *d
         const char *path = in_dir(b, dir, listed->file);
         const ag_inventory_file *sealed = ag_bundle_inventory_find(&b->inventory, path);
         if (!sealed)
-            ag_bundle_report_add(b->report, AG_BUNDLE_MISSING_FILE, path, "the artifact index lists it, and it is not there; bring the file back");
+            ag_bundle_report_add(b->report, AG_BUNDLE_MISSING_FILE, path,
+                                 "the artifact index lists it, and it is not there; bring the file back");
         else if (sealed->size_bytes != listed->size_bytes || strcmp(sealed->sha256, listed->sha256) != 0)
-            ag_bundle_report_add(b->report, AG_BUNDLE_MODIFIED_FILE, path, "is not the file that the run's artifact index vouches for (SHA-256 %s); bring the original back",
+            ag_bundle_report_add(b->report, AG_BUNDLE_MODIFIED_FILE, path,
+                                 "is not the file that the run's artifact index vouches for (SHA-256 %s); bring the original back",
                                  listed->sha256);
     }
     for (size_t i = 0; i < b->inventory.n; i++) {
         const char *path = b->inventory.files[i].path;
         if (n_dir && (strncmp(path, dir, n_dir) != 0 || path[n_dir] != '/')) continue;
         if (strcmp(path, a->path) == 0 || find(&a->index, n_dir ? path + n_dir + 1 : path)) continue;
-        ag_bundle_report_add(b->report, AG_BUNDLE_EXTRA_FILE, path, "lies among the artifacts, and their index does not list it; move it elsewhere in the bundle");
+        ag_bundle_report_add(b->report, AG_BUNDLE_EXTRA_FILE, path,
+                             "lies among the artifacts, and their index does not list it; move it elsewhere in the bundle");
     }
 }
 
@@ -60,22 +63,25 @@ static void check_provenance(ag_bundle *b, const ag_bundle_artifact *a)
         return;
     }
     if (b->split.is_read && strcmp(p->training_split_manifest_sha256, b->split.manifest_sha256) != 0)
-        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, a->path, "was made with another split manifest (SHA-256 %s); bundle the one it was trained on",
+        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, a->path,
+                             "was made with another split manifest (SHA-256 %s); bundle the one it was trained on",
                              p->training_split_manifest_sha256);
     if (strcmp(p->training_split_name, "train") != 0)
-        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, a->path, "was trained on the split '%.80s', not on 'train'; train on the train split",
-                             p->training_split_name);
+        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, a->path,
+                             "was trained on the split '%.80s', not on 'train'; train on the train split", p->training_split_name);
     if (b->split.is_read && strcmp(p->training_split_sha256, b->split.train_sha256) != 0)
-        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, a->path, "was trained on another train split (SHA-256 %s); bundle the one it was trained on",
+        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, a->path,
+                             "was trained on another train split (SHA-256 %s); bundle the one it was trained on",
                              p->training_split_sha256);
     if (!b->locked.is_read) return;
     if (strcmp(p->base_model_name_or_path, b->locked.model_id) != 0)
         fail(b, a->path, "its provenance names another base model than the locked config; bundle the config that it was trained with");
     if (!b->locked.revision || strcmp(p->revision, b->locked.revision) != 0)
-        fail(b, a->path, "its provenance names another revision of the base than the locked config; bundle the config that it was trained with");
+        fail(b, a->path,
+             "its provenance names another revision of the base than the locked config; bundle the config that it was trained with");
 }
 
-/* ---- layouts ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- layouts --------------------------------------------------------------------------------------------------------- */
 static void check_adapter_config(ag_bundle *b, const ag_bundle_artifact *a, const char *path)
 {
     json_t *root = ag_bundle_load_json(b, path, CONFIG_MAX_BYTES);
@@ -94,7 +100,8 @@ static void check_adapter_layout(ag_bundle *b, const ag_bundle_artifact *a, cons
 {
     static const char *const needed[] = {"adapter_config.json", "adapter_model.safetensors"};
     for (int i = 0; i < 2; i++)
-        if (!find(&a->index, needed[i])) ag_bundle_report_add(b->report, AG_BUNDLE_ARTIFACT_INDEX, a->path, "lists no %s; bundle a whole adapter", needed[i]);
+        if (!find(&a->index, needed[i]))
+            ag_bundle_report_add(b->report, AG_BUNDLE_ARTIFACT_INDEX, a->path, "lists no %s; bundle a whole adapter", needed[i]);
     if (find(&a->index, needed[0])) check_adapter_config(b, a, in_dir(b, dir, needed[0]));
 }
 
@@ -123,9 +130,11 @@ static void check_shards(ag_bundle *b, const ag_bundle_artifact *a, const char *
         if (i > 0 && strcmp(shards[i - 1], shards[i]) == 0) continue;
         const char *fault = ag_portable_path_fault(shards[i]);
         if (fault)
-            ag_bundle_report_add(b->report, AG_BUNDLE_PATH_ESCAPING, path, "the shard '%.200s' %s; export the model again", shards[i], fault);
+            ag_bundle_report_add(b->report, AG_BUNDLE_PATH_ESCAPING, path, "the shard '%.200s' %s; export the model again", shards[i],
+                                 fault);
         else if (!find(&a->index, shards[i]))
-            ag_bundle_report_add(b->report, AG_BUNDLE_MISSING_FILE, in_dir(b, dir, shards[i]), "the shard index names it, and the artifact index does not list it; export the model again");
+            ag_bundle_report_add(b->report, AG_BUNDLE_MISSING_FILE, in_dir(b, dir, shards[i]),
+                                 "the shard index names it, and the artifact index does not list it; export the model again");
     }
     free(shards);
     ag_json_free(&root);
@@ -148,7 +157,7 @@ static void check_merged_layout(ag_bundle *b, const ag_bundle_artifact *a, const
     ag_json_free(&root);
 }
 
-/* ---- both -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- both ------------------------------------------------------------------------------------------------------------ */
 static bool load_index(ag_bundle *b, ag_bundle_artifact *a, const char *path)
 {
     const ag_bundle_entry *file = ag_bundle_tree_file(&b->tree, path);
@@ -159,7 +168,10 @@ static bool load_index(ag_bundle *b, ag_bundle_artifact *a, const char *path)
     if (!text) return false;
     const ag_status status = ag_artifact_index_parse(&a->index, text, n, "the index", &b->arena, &err);
     if (status)
-        ag_bundle_report_add(b->report, status == AG_E_CONFIG ? AG_BUNDLE_PATH_ESCAPING : status == AG_E_EXISTS ? AG_BUNDLE_DUPLICATE_PATH : AG_BUNDLE_INVALID_JSON,
+        ag_bundle_report_add(b->report,
+                             status == AG_E_CONFIG   ? AG_BUNDLE_PATH_ESCAPING
+                             : status == AG_E_EXISTS ? AG_BUNDLE_DUPLICATE_PATH
+                                                     : AG_BUNDLE_INVALID_JSON,
                              path, "%s; bring the run's own index", err.text);
     a->is_read = !status;
     return a->is_read;

@@ -12,7 +12,7 @@
 #define FIELDS(table) table, sizeof table / sizeof *table
 enum { CONTRACT_MAX_BYTES = 128 << 20 };
 
-/* ---- schema ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- schema ---------------------------------------------------------------------------------------------------------- */
 static const ag_strict_field root_fields[] = {
     {"schema_version", AG_STRICT_TEXT, 0},           {"split_manifest_path", AG_STRICT_TEXT, 0},
     {"split_manifest_sha256", AG_STRICT_DIGEST, 0},  {"held_out_split_sha256", AG_STRICT_DIGEST, 0},
@@ -38,7 +38,8 @@ static const char *const truncation_policies[] = {"reject", "mark_unsupported", 
 static ag_status check_decoding(const json_t *decoding, const char *where, ag_err *err)
 {
     if (ag_strict_object(decoding, "decoding", FIELDS(decoding_fields), err)) return ag_err_prefix(err, "%s", where);
-    const double temperature = json_number_value(json_object_get(decoding, "temperature")), top_p = json_number_value(json_object_get(decoding, "top_p"));
+    const double temperature = json_number_value(json_object_get(decoding, "temperature")),
+                 top_p = json_number_value(json_object_get(decoding, "top_p"));
     if (!isfinite(temperature) || temperature < 0) return ag_fail(err, AG_E_FORMAT, "%s: decoding.temperature must be at least 0", where);
     if (!(top_p > 0 && top_p <= 1)) return ag_fail(err, AG_E_FORMAT, "%s: decoding.top_p must be over 0 and at most 1", where);
     return AG_OK;
@@ -91,18 +92,20 @@ static bool check_arms_present(ag_bundle *b, const json_t *root, const char *pat
     for (int i = 0; i < 2; i++) {
         const json_t *arm = json_object_get(root, arms[i]);
         if (arm && !json_is_null(arm) && !(json_is_object(arm) && json_object_size(arm) == 0)) continue;
-        ag_bundle_report_add(b->report, AG_BUNDLE_MISSING_ARM, path, "the arm '%s' is absent, null or empty; run held-out-eval, which writes both", arms[i]);
+        ag_bundle_report_add(b->report, AG_BUNDLE_MISSING_ARM, path,
+                             "the arm '%s' is absent, null or empty; run held-out-eval, which writes both", arms[i]);
         ok = false;
     }
     const json_t *sft = json_object_get(root, "sft"), *artifact = json_object_get(sft, "artifact");
     if (ok && json_is_object(sft) && (!artifact || json_is_null(artifact))) {
-        ag_bundle_report_add(b->report, AG_BUNDLE_MISSING_ARM, path, "the arm 'sft' names no artifact; run held-out-eval on the adapter or the merged model");
+        ag_bundle_report_add(b->report, AG_BUNDLE_MISSING_ARM, path,
+                             "the arm 'sft' names no artifact; run held-out-eval on the adapter or the merged model");
         ok = false;
     }
     return ok;
 }
 
-/* ---- the split it speaks of ------------------------------------------------------------------------------------------------------------ */
+/* ---- the split it speaks of ------------------------------------------------------------------------------------------ */
 static void check_tasks(ag_bundle *b, const json_t *root, const char *path)
 {
     const json_t *ids = json_object_get(root, "logical_task_ids");
@@ -110,17 +113,21 @@ static void check_tasks(ag_bundle *b, const json_t *root, const char *path)
     const size_t n = json_array_size(ids), n_members = b->split.reader->list[AG_SPLIT_HELD_OUT_LIST].n;
     size_t same = 0;
     for (; same < n && same < n_members; same++) {
-        const ag_member_key id = ag_member_key_of(json_string_value(json_array_get(ids, same))), *member = &members[same].key[AG_MEMBER_CANONICAL_ID];
+        const ag_member_key id = ag_member_key_of(json_string_value(json_array_get(ids, same))),
+                            *member = &members[same].key[AG_MEMBER_CANONICAL_ID];
         if (id.high != member->high || id.low != member->low) break;
     }
     if (n == 0 || same < n || n != n_members)
-        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "logical_task_ids are not the held-out members in their order (%zu ids, %zu members, the first %zu agree); "
-                             "evaluate on the bundled split", n, n_members, same);
+        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path,
+                             "logical_task_ids are not the held-out members in their order (%zu ids, %zu members, the first %zu agree); "
+                             "evaluate on the bundled split",
+                             n, n_members, same);
     const ag_sha256 digest = ag_json_canonical_digest(ids);
     const json_t *arms[] = {root, json_object_get(root, "base"), json_object_get(root, "sft")};
     for (int i = 0; i < 3; i++)
         if (strcmp(ag_strict_text(arms[i], "logical_task_set_sha256"), digest.hex) != 0) {
-            ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "logical_task_set_sha256 is not the digest of logical_task_ids (%s); evaluate again", digest.hex);
+            ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path,
+                                 "logical_task_set_sha256 is not the digest of logical_task_ids (%s); evaluate again", digest.hex);
             return;
         }
 }
@@ -129,19 +136,23 @@ static void check_split(ag_bundle *b, const json_t *root, const char *path, cons
 {
     const char *written = ag_strict_text(root, "split_manifest_path"), *named = ag_portable_path_resolve(&b->arena, dir, written);
     if (!named)
-        ag_bundle_report_add(b->report, AG_BUNDLE_PATH_ESCAPING, path, "split_manifest_path '%.200s' leaves the bundle; write a relative path with '/'", written);
+        ag_bundle_report_add(b->report, AG_BUNDLE_PATH_ESCAPING, path,
+                             "split_manifest_path '%.200s' leaves the bundle; write a relative path with '/'", written);
     else if (strcmp(named, b->inventory.parts.split_manifest) != 0)
-        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "split_manifest_path is '%.200s', not the bundle's split manifest; evaluate on the bundled split", written);
+        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path,
+                             "split_manifest_path is '%.200s', not the bundle's split manifest; evaluate on the bundled split", written);
     const ag_inventory_file *manifest = ag_bundle_inventory_find(&b->inventory, b->inventory.parts.split_manifest);
     if (strcmp(ag_strict_text(root, "split_manifest_sha256"), manifest->sha256) != 0)
-        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "split_manifest_sha256 is not the bundled manifest's; evaluate on the bundled split");
+        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path,
+                             "split_manifest_sha256 is not the bundled manifest's; evaluate on the bundled split");
     if (!b->split.is_read) return;
     if (strcmp(ag_strict_text(root, "held_out_split_sha256"), b->split.held_out_sha256) != 0)
-        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "held_out_split_sha256 is not the bundled held-out split's; evaluate on the bundled split");
+        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path,
+                             "held_out_split_sha256 is not the bundled held-out split's; evaluate on the bundled split");
     check_tasks(b, root, path);
 }
 
-/* ---- the artifact it speaks of ----------------------------------------------------------------------------------------------------------- */
+/* ---- the artifact it speaks of --------------------------------------------------------------------------------------- */
 static void check_artifact(ag_bundle *b, const json_t *root, const char *path, const char *dir)
 {
     const json_t *sft = json_object_get(root, "sft"), *artifact = json_object_get(sft, "artifact");
@@ -151,22 +162,28 @@ static void check_artifact(ag_bundle *b, const json_t *root, const char *path, c
     const ag_bundle_artifact *of_kind = is_adapter ? &b->adapter : &b->merged;
     const char *index_path = is_adapter ? b->inventory.parts.adapter_index : b->inventory.parts.merged_index;
     if (!named) {
-        ag_bundle_report_add(b->report, AG_BUNDLE_PATH_ESCAPING, path, "sft.artifact.artifact_index_path '%.200s' leaves the bundle; write a relative path with '/'", written);
+        ag_bundle_report_add(b->report, AG_BUNDLE_PATH_ESCAPING, path,
+                             "sft.artifact.artifact_index_path '%.200s' leaves the bundle; write a relative path with '/'", written);
         return;
     }
     if (!index_path || strcmp(named, index_path) != 0) {
-        ag_bundle_report_add(b->report, AG_BUNDLE_ARTIFACT_INDEX, path, "sft.artifact is a %s with the index '%.200s', the bundle's index of that kind is %s; bundle the artifact that was evaluated",
-                             kind, written, index_path ? index_path : "not there");
+        ag_bundle_report_add(
+            b->report, AG_BUNDLE_ARTIFACT_INDEX, path,
+            "sft.artifact is a %s with the index '%.200s', the bundle's index of that kind is %s; bundle the artifact that was evaluated",
+            kind, written, index_path ? index_path : "not there");
         return;
     }
     if (strcmp(ag_strict_text(artifact, "artifact_index_sha256"), ag_bundle_inventory_find(&b->inventory, index_path)->sha256) != 0)
-        ag_bundle_report_add(b->report, AG_BUNDLE_MODIFIED_FILE, index_path, "is not the index that the contract pins; bundle the artifact that was evaluated");
+        ag_bundle_report_add(b->report, AG_BUNDLE_MODIFIED_FILE, index_path,
+                             "is not the index that the contract pins; bundle the artifact that was evaluated");
     if (!of_kind->is_read || !of_kind->index.has_provenance) return;
     if (strcmp(ag_strict_text(sft, "model_repository"), of_kind->index.provenance.base_model_name_or_path) != 0)
-        ag_bundle_report_add(b->report, AG_BUNDLE_ARTIFACT_INDEX, path, "model_repository is '%.200s', the artifact was made on another base; evaluate with its own",
+        ag_bundle_report_add(b->report, AG_BUNDLE_ARTIFACT_INDEX, path,
+                             "model_repository is '%.200s', the artifact was made on another base; evaluate with its own",
                              ag_strict_text(sft, "model_repository"));
     if (strcmp(ag_strict_text(sft, "model_revision"), of_kind->index.provenance.revision) != 0)
-        ag_bundle_report_add(b->report, AG_BUNDLE_ARTIFACT_INDEX, path, "model_revision is '%.80s', the artifact was made on another revision; evaluate with its own",
+        ag_bundle_report_add(b->report, AG_BUNDLE_ARTIFACT_INDEX, path,
+                             "model_revision is '%.80s', the artifact was made on another revision; evaluate with its own",
                              ag_strict_text(sft, "model_revision"));
 }
 
@@ -178,8 +195,10 @@ void ag_bundle_check_contract(ag_bundle *b)
     if (!root) return;
     const char *version = ag_strict_text(root, "schema_version");
     if (strcmp(version, CONTRACT_VERSION) != 0)
-        ag_bundle_report_add(b->report, AG_BUNDLE_UNKNOWN_VERSION, path, "schema_version is '%.200s', this program knows '%s'; evaluate again, or verify with a version of agoge that knows it",
-                             version, CONTRACT_VERSION);
+        ag_bundle_report_add(
+            b->report, AG_BUNDLE_UNKNOWN_VERSION, path,
+            "schema_version is '%.200s', this program knows '%s'; evaluate again, or verify with a version of agoge that knows it",
+            version, CONTRACT_VERSION);
     else if (check_arms_present(b, root, path)) {
         if (check_schema(root, &err)) {
             ag_bundle_report_add(b->report, AG_BUNDLE_INVALID_JSON, path, "%s; evaluate again", err.text);

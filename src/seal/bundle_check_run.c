@@ -85,15 +85,16 @@ static ag_status normalize(json_t *config, const char *where, ag_err *err)
 static void check_policy(ag_bundle *b, const json_t *config, const char *path, const char *where)
 {
     if (json_is_true(json_object_get(config, "trust_remote_code")))
-        ag_bundle_report_add(b->report, AG_BUNDLE_LOCKED_CONFIG, path, "%s enables trust_remote_code; what foreign code does cannot be verified, train without it",
-                             where);
+        ag_bundle_report_add(b->report, AG_BUNDLE_LOCKED_CONFIG, path,
+                             "%s enables trust_remote_code; what foreign code does cannot be verified, train without it", where);
     const char *revision = json_string_value(json_object_get(config, "revision"));
     if (!revision || !ag_is_immutable_revision(revision))
-        ag_bundle_report_add(b->report, AG_BUNDLE_LOCKED_CONFIG, path, "%s pins no immutable revision (40 to 64 hex digits) of the base, found %.100s; train with one",
-                             where, revision ? revision : "none");
+        ag_bundle_report_add(b->report, AG_BUNDLE_LOCKED_CONFIG, path,
+                             "%s pins no immutable revision (40 to 64 hex digits) of the base, found %.100s; train with one", where,
+                             revision ? revision : "none");
 }
 
-/* ---- that both agree ----------------------------------------------------------------------------------------------------------- */
+/* ---- that both agree ------------------------------------------------------------------------------------------------- */
 static bool is_equal(const json_t *a, const json_t *b, int depth)
 {
     if (depth > MAX_NESTING) return false;
@@ -140,14 +141,15 @@ static const char *first_difference(ag_arena *arena, const json_t *a, const json
     return first;
 }
 
-/* ---- the two files --------------------------------------------------------------------------------------------------------------- */
+/* ---- the two files --------------------------------------------------------------------------------------------------- */
 static void check_manifest_fields(ag_bundle *b, const json_t *root, const char *path)
 {
     const char *timestamp = json_string_value(json_object_get(root, "timestamp"));
     if (!timestamp)
         ag_bundle_report_add(b->report, AG_BUNDLE_RUN_MANIFEST, path, "'timestamp' is missing or no string; bring the run's own manifest");
     else if (!ag_is_iso_timestamp(timestamp))
-        ag_bundle_report_add(b->report, AG_BUNDLE_RUN_MANIFEST, path, "'timestamp' is '%.80s', not an ISO-8601 time; bring the run's own manifest", timestamp);
+        ag_bundle_report_add(b->report, AG_BUNDLE_RUN_MANIFEST, path,
+                             "'timestamp' is '%.80s', not an ISO-8601 time; bring the run's own manifest", timestamp);
     if (!json_is_object(json_object_get(root, "git")))
         ag_bundle_report_add(b->report, AG_BUNDLE_RUN_MANIFEST, path, "'git' is missing or no object; bring the run's own manifest");
     if (!json_is_object(json_object_get(root, "config")))
@@ -168,8 +170,8 @@ static void compare_configs(ag_bundle *b, json_t *locked, json_t *ran)
     if (!locked_ok || !ran_ok) return;
     const char *difference = is_equal(locked, ran, 0) ? NULL : first_difference(&b->arena, locked, ran, "", 0);
     if (difference)
-        ag_bundle_report_add(b->report, AG_BUNDLE_LOCKED_CONFIG, locked_path, "'%.200s' is not what the run's manifest says; lock the config that the run had",
-                             difference);
+        ag_bundle_report_add(b->report, AG_BUNDLE_LOCKED_CONFIG, locked_path,
+                             "'%.200s' is not what the run's manifest says; lock the config that the run had", difference);
     const char *revision = json_string_value(json_object_get(locked, "revision"));
     b->locked = (ag_bundle_locked){.is_read = true, .model_id = ag_arena_strdup(&b->arena, ag_strict_text(locked, "model_id")),
                                    .revision = revision ? ag_arena_strdup(&b->arena, revision) : NULL};

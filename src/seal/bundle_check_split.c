@@ -17,7 +17,7 @@ static const uint64_t MANIFEST_MAX_BYTES = (uint64_t)8 << 30; /* members take a 
 
 #define FIELDS(table) table, sizeof table / sizeof *table
 
-/* ---- schema ------------------------------------------------------------------------------------------------------------------ */
+/* ---- schema ---------------------------------------------------------------------------------------------------------- */
 static const ag_strict_field root_fields[] = {
     {"schema_version", AG_STRICT_TEXT, 0},   {"source", AG_STRICT_OBJECT, 0},           {"canonical_identity", AG_STRICT_OBJECT, 0},
     {"split_policy", AG_STRICT_OBJECT, 0},   {"splits", AG_STRICT_OBJECT, 0},           {"leakage_audit", AG_STRICT_OBJECT, 0},
@@ -32,8 +32,10 @@ static const ag_strict_field identity_fields[] = {
     {"missing_lineage", AG_STRICT_TEXT, 0},    {"source_coordinate_policy", AG_STRICT_TEXT, 0},
     {"content_hash_policy", AG_STRICT_TEXT, AG_STRICT_OPTIONAL}, /* manifests without it mean the older policy */
 };
-static const ag_strict_field policy_fields[] = {
-    {"algorithm_version", AG_STRICT_TEXT, 0}, {"seed", AG_STRICT_INTEGER, 0}, {"salt", AG_STRICT_TEXT, 0}, {"weights", AG_STRICT_OBJECT, 0}};
+static const ag_strict_field policy_fields[] = {{"algorithm_version", AG_STRICT_TEXT, 0},
+                                                {"seed", AG_STRICT_INTEGER, 0},
+                                                {"salt", AG_STRICT_TEXT, 0},
+                                                {"weights", AG_STRICT_OBJECT, 0}};
 static const ag_strict_field weight_fields[] = {
     {"train", AG_STRICT_POSITIVE, 0}, {"validation", AG_STRICT_POSITIVE, 0}, {"held_out", AG_STRICT_POSITIVE, 0}};
 static const ag_strict_field splits_fields[] = {
@@ -67,7 +69,7 @@ static ag_status check_schema(const json_t *root, ag_err *err)
     return AG_OK;
 }
 
-/* ---- what the manifest says of itself ------------------------------------------------------------------------------------------ */
+/* ---- what the manifest says of itself -------------------------------------------------------------------------------- */
 typedef struct {
     ag_member_key key;
     int split;
@@ -95,7 +97,8 @@ static bool find_shared(const ag_split_reader *r, int which, owned *room, const 
         }
     if (n) qsort(room, n, sizeof *room, by_key);
     for (size_t i = 1; i < n; i++)
-        if (room[i - 1].key.high == room[i].key.high && room[i - 1].key.low == room[i].key.low && (unique || room[i - 1].split != room[i].split)) {
+        if (room[i - 1].key.high == room[i].key.high && room[i - 1].key.low == room[i].key.low &&
+            (unique || room[i - 1].split != room[i].split)) {
             *first = &room[i - 1];
             return true;
         }
@@ -108,7 +111,8 @@ static void check_audit(ag_bundle *b, const json_t *root, const char *path)
                                            "lineage_cross_split", "declared_group_cross_split"};
     const json_t *audit = json_object_get(root, "leakage_audit");
     bool clean = strcmp(ag_strict_text(audit, "status"), "passed") == 0;
-    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) clean = clean && json_integer_value(json_object_get(audit, counters[i])) == 0;
+    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+        clean = clean && json_integer_value(json_object_get(audit, counters[i])) == 0;
     if (!clean)
         ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "its leakage audit did not pass; freeze the split again");
 }
@@ -120,8 +124,9 @@ static void check_members(ag_bundle *b, const ag_split_reader *r, size_t n_membe
     for (int k = 0; k < AG_N_MEMBER_KEYS; k++) {
         const owned *first;
         if (find_shared(r, k, room, &first))
-            ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "the %s of row %zu of %s stands again in row %zu of %s; freeze the split again",
-                                 ag_member_key_names[k], first[0].member + 1, split_names[first[0].split], first[1].member + 1, split_names[first[1].split]);
+            ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path,
+                                 "the %s of row %zu of %s stands again in row %zu of %s; freeze the split again", ag_member_key_names[k],
+                                 first[0].member + 1, split_names[first[0].split], first[1].member + 1, split_names[first[1].split]);
     }
     free(room);
 }
@@ -132,18 +137,19 @@ static void check_sums(ag_bundle *b, const ag_split_reader *r, const char *path)
     for (int s = 0; s < N_SPLITS; s++) {
         const int64_t n = json_integer_value(json_object_get(split_of(r->root, s), "record_count"));
         if (n != (int64_t)r->list[s].n)
-            ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "%s has %lld records and %zu members; freeze the split again", split_names[s],
-                                 (long long)n, r->list[s].n);
+            ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "%s has %lld records and %zu members; freeze the split again",
+                                 split_names[s], (long long)n, r->list[s].n);
         sum += r->list[s].n;
     }
     const int64_t n_source = json_integer_value(json_object_get(json_object_get(r->root, "source"), "record_count"));
     if ((int64_t)sum != n_source)
-        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "its splits have %zu members, the source had %lld records; freeze the split again",
-                             sum, (long long)n_source);
+        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path,
+                             "its splits have %zu members, the source had %lld records; freeze the split again", sum,
+                             (long long)n_source);
     check_members(b, r, sum, path);
 }
 
-/* ---- the files of the splits ------------------------------------------------------------------------------------------------------ */
+/* ---- the files of the splits ----------------------------------------------------------------------------------------- */
 typedef struct {
     const ag_split_member_record *members;
     size_t n_members, n_lines;
@@ -212,39 +218,41 @@ static void check_file(ag_bundle *b, const ag_split_reader *r, int s, const char
     const char *fault = ag_portable_path_fault(written);
     const char *path = fault ? NULL : ag_portable_path_resolve(&b->arena, ag_portable_path_dir(&b->arena, manifest_path), written);
     if (!path) {
-        ag_bundle_report_add(b->report, AG_BUNDLE_PATH_ESCAPING, written, "the path of the split %s %s; freeze the split again", split_names[s],
-                             fault ? fault : "leaves the bundle");
+        ag_bundle_report_add(b->report, AG_BUNDLE_PATH_ESCAPING, written, "the path of the split %s %s; freeze the split again",
+                             split_names[s], fault ? fault : "leaves the bundle");
         return;
     }
     const ag_inventory_file *listed = ag_bundle_inventory_find(&b->inventory, path);
     if (!listed) {
-        ag_bundle_report_add(b->report, AG_BUNDLE_MISSING_FILE, path, "the split manifest names it as %s, and the inventory does not list it; add the file and seal again",
+        ag_bundle_report_add(b->report, AG_BUNDLE_MISSING_FILE, path,
+                             "the split manifest names it as %s, and the inventory does not list it; add the file and seal again",
                              split_names[s]);
         return;
     }
     if (strcmp(listed->sha256, ag_strict_text(split, "sha256")) != 0) {
-        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "is not the file that the split manifest froze as %s; bring the frozen one back",
-                             split_names[s]);
+        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path,
+                             "is not the file that the split manifest froze as %s; bring the frozen one back", split_names[s]);
         return;
     }
     line_check c = {.members = r->list[s].members, .n_members = r->list[s].n, .first_wrong = SIZE_MAX};
     if (!check_lines(b, ag_bundle_tree_file(&b->tree, path), &c)) return;
     if ((int64_t)c.n_lines != json_integer_value(json_object_get(split, "record_count")))
-        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "has %zu rows, the split manifest says %lld; freeze the split again", c.n_lines,
+        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path,
+                             "has %zu rows, the split manifest says %lld; freeze the split again", c.n_lines,
                              (long long)json_integer_value(json_object_get(split, "record_count")));
     else if (c.first_wrong != SIZE_MAX)
-        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path, "row %zu is not the member that the split manifest has there; freeze the split again",
-                             c.first_wrong + 1);
+        ag_bundle_report_add(b->report, AG_BUNDLE_SPLIT_IDENTITY, path,
+                             "row %zu is not the member that the split manifest has there; freeze the split again", c.first_wrong + 1);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- all of it ------------------------------------------------------------------------------------------------------- */
 /* False where the manifest could not be read; the report says why. */
 static bool read_manifest(ag_bundle *b, ag_split_reader *r, const char *path)
 {
     const ag_bundle_entry *file = ag_bundle_tree_file(&b->tree, path);
     if (file->identity.size > MANIFEST_MAX_BYTES) {
-        ag_bundle_report_add(b->report, AG_BUNDLE_INVALID_JSON, path, "has %llu bytes; a split manifest has at most %llu", (unsigned long long)file->identity.size,
-                             (unsigned long long)MANIFEST_MAX_BYTES);
+        ag_bundle_report_add(b->report, AG_BUNDLE_INVALID_JSON, path, "has %llu bytes; a split manifest has at most %llu",
+                             (unsigned long long)file->identity.size, (unsigned long long)MANIFEST_MAX_BYTES);
         return false;
     }
     const int fd = ag_bundle_tree_open(&b->tree, file, b->report);
@@ -274,8 +282,9 @@ static void check_manifest(ag_bundle *b, ag_split_reader *r, const char *path)
     ag_err err;
     const char *version = ag_strict_text(r->root, "schema_version");
     if (strcmp(version, SPLIT_VERSION) != 0) {
-        ag_bundle_report_add(b->report, AG_BUNDLE_UNKNOWN_VERSION, path, "schema_version is '%.200s', this program knows '%s'; verify with a version of agoge that knows it",
-                             version, SPLIT_VERSION);
+        ag_bundle_report_add(b->report, AG_BUNDLE_UNKNOWN_VERSION, path,
+                             "schema_version is '%.200s', this program knows '%s'; verify with a version of agoge that knows it", version,
+                             SPLIT_VERSION);
         return;
     }
     if (check_schema(r->root, &err)) {

@@ -25,7 +25,7 @@ typedef struct {
     unsigned char *block;
 } gather;
 
-/* ---- copying ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- copying --------------------------------------------------------------------------------------------------------- */
 static ag_status copy_fd(gather *g, int fd, const char *from, const char *to, ag_err *err)
 {
     ag_file_writer w;
@@ -46,10 +46,12 @@ static ag_status copy_file(gather *g, const char *from, const char *to, ag_err *
 {
     struct stat st;
     const int fd = open(from, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0 && errno == ELOOP) return ag_fail(err, AG_E_UNSUPPORTED, "%s is a symbolic link; put a copy of what it points to in its place", from);
+    if (fd < 0 && errno == ELOOP)
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s is a symbolic link; put a copy of what it points to in its place", from);
     if (fd < 0) return ag_fail_errno(err, errno, "%s cannot be opened", from);
     ag_status status = AG_OK;
-    if (fstat(fd, &st) || !S_ISREG(st.st_mode)) status = ag_fail(err, AG_E_UNSUPPORTED, "%s is no regular file; a bundle holds files only, remove it", from);
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode))
+        status = ag_fail(err, AG_E_UNSUPPORTED, "%s is no regular file; a bundle holds files only, remove it", from);
     if (!status) status = ag_make_dirs(ag_path_dir(&g->arena, to), err);
     if (!status) status = copy_fd(g, fd, from, to, err);
     close(fd);
@@ -85,7 +87,7 @@ static ag_status put_canonical(gather *g, const char *path, const json_t *value,
     return status;
 }
 
-/* ---- the parts ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the parts ------------------------------------------------------------------------------------------------------- */
 static ag_status take_run(gather *g, const ag_bundle_gather_options *o, ag_err *err)
 {
     char *run_dir, *manifest;
@@ -104,8 +106,9 @@ static ag_status take_run(gather *g, const ag_bundle_gather_options *o, ag_err *
     if (ag_path_is_dir(telemetry)) AG_TRY(copy_tree(g, telemetry, in_bundle(g, "run/telemetry"), 0, err));
     AG_TRY(ag_json_load(&root, manifest, JSON_MAX_BYTES, err));
     const json_t *config = json_object_get(root, "config");
-    const ag_status status = json_is_object(config) ? put_canonical(g, "config/locked.json", config, err)
-                                                    : ag_fail(err, AG_E_FORMAT, "%s: has no 'config'; give the run's own manifest", o->run_manifest);
+    const ag_status status = json_is_object(config)
+                                 ? put_canonical(g, "config/locked.json", config, err)
+                                 : ag_fail(err, AG_E_FORMAT, "%s: has no 'config'; give the run's own manifest", o->run_manifest);
     ag_json_free(&root);
     return status;
 }
@@ -117,7 +120,9 @@ static ag_status copy_splits(gather *g, const json_t *root, const char *manifest
     json_object_foreach(json_object_get(root, "splits"), name, split)
     {
         const char *path = ag_strict_text(split, "path"), *fault = ag_portable_path_fault(path);
-        if (fault) return ag_fail(err, AG_E_FORMAT, "%s: the path '%.200s' of the split '%.40s' %s; freeze the split again", manifest, path, name, fault);
+        if (fault)
+            return ag_fail(err, AG_E_FORMAT, "%s: the path '%.200s' of the split '%.40s' %s; freeze the split again", manifest, path,
+                           name, fault);
         AG_TRY(copy_file(g, ag_path_join(&g->arena, ag_path_dir(&g->arena, manifest), path), in_bundle(g, path), err));
     }
     return AG_OK;
@@ -145,7 +150,8 @@ static ag_status take_contract(gather *g, const ag_bundle_gather_options *o, ag_
     if (json_is_object(root)) json_object_set_new(root, "split_manifest_path", json_string("split_manifest.json"));
     if (json_is_object(artifact)) {
         const bool is_merged = strcmp(ag_strict_text(artifact, "kind"), "merged_model") == 0;
-        json_object_set_new(artifact, "artifact_index_path", json_string(is_merged ? "merged/artifact_index.json" : "adapter/artifact_index.json"));
+        json_object_set_new(artifact, "artifact_index_path",
+                            json_string(is_merged ? "merged/artifact_index.json" : "adapter/artifact_index.json"));
     }
     ag_status status = put_canonical(g, "contract.json", root, err);
     ag_json_free(&root);
@@ -187,8 +193,9 @@ ag_status ag_bundle_gather(ag_bundle_report *report, const char *out, const ag_b
         const ag_bundle_seal_options seal = {.parts = AG_BUNDLE_PARTS_DEFAULT, .key = options->key, .n_threads = options->n_threads};
         status = ag_bundle_seal(report, dir.staging, &seal, err);
         report->bundle_path = ag_arena_strdup(&report->arena, checked); /* not where it was staged */
-        if (status == AG_E_VERIFY) (void)ag_fail(err, status, "%s: would not verify (%zu failure%s), so it was not made; mend what the report says", out,
-                                                 report->n, report->n == 1 ? "" : "s");
+        if (status == AG_E_VERIFY)
+            (void)ag_fail(err, status, "%s: would not verify (%zu failure%s), so it was not made; mend what the report says", out,
+                          report->n, report->n == 1 ? "" : "s");
     }
     if (!status) status = ag_dir_commit(&dir, err);
     ag_dir_abort(&dir);

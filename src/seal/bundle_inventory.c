@@ -12,7 +12,10 @@ bool ag_bundle_is_seal(const char *path)
     return strcmp(path, AG_BUNDLE_INVENTORY_FILE) == 0 || strcmp(path, AG_BUNDLE_SIGNATURE_FILE) == 0;
 }
 
-static int by_path(const void *a, const void *b) { return strcmp(((const ag_inventory_file *)a)->path, ((const ag_inventory_file *)b)->path); }
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const ag_inventory_file *)a)->path, ((const ag_inventory_file *)b)->path);
+}
 
 const ag_inventory_file *ag_bundle_inventory_find(const ag_bundle_inventory *inventory, const char *path)
 {
@@ -20,7 +23,7 @@ const ag_inventory_file *ag_bundle_inventory_find(const ag_bundle_inventory *inv
     return inventory->n ? bsearch(&key, inventory->files, inventory->n, sizeof *inventory->files, by_path) : NULL;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------------------------------- */
 static const ag_strict_field root_fields[] = {
     {"schema_version", AG_STRICT_TEXT, 0},
     {"files", AG_STRICT_LIST, 0},
@@ -31,7 +34,8 @@ static const ag_strict_field root_fields[] = {
     {"evaluation_contract_path", AG_STRICT_STRING, 0},
     {"merged_artifact_index_path", AG_STRICT_STRING, AG_STRICT_NULLABLE | AG_STRICT_OPTIONAL},
 };
-static const ag_strict_field file_fields[] = {{"path", AG_STRICT_STRING, 0}, {"size_bytes", AG_STRICT_COUNT, 0}, {"sha256", AG_STRICT_DIGEST, 0}};
+static const ag_strict_field file_fields[] = {
+    {"path", AG_STRICT_STRING, 0}, {"size_bytes", AG_STRICT_COUNT, 0}, {"sha256", AG_STRICT_DIGEST, 0}};
 
 static bool check_version(const json_t *root, ag_bundle_report *report)
 {
@@ -75,13 +79,15 @@ static bool read_files(ag_bundle_inventory *out, const json_t *list, ag_arena *a
         }
         const char *path = ag_strict_text(item, "path");
         if (!check_path(path, report)) continue;
-        out->files[out->n++] = (ag_inventory_file){.path = ag_arena_strdup(arena, path), .sha256 = ag_arena_strdup(arena, ag_strict_text(item, "sha256")),
+        out->files[out->n++] = (ag_inventory_file){.path = ag_arena_strdup(arena, path),
+                                                   .sha256 = ag_arena_strdup(arena, ag_strict_text(item, "sha256")),
                                                    .size_bytes = (uint64_t)json_integer_value(json_object_get(item, "size_bytes"))};
     }
     if (out->n) qsort(out->files, out->n, sizeof *out->files, by_path);
     for (size_t i = 1; i < out->n; i++)
         if (strcmp(out->files[i - 1].path, out->files[i].path) == 0 && (i == 1 || strcmp(out->files[i - 2].path, out->files[i].path) != 0))
-            ag_bundle_report_add(report, AG_BUNDLE_DUPLICATE_PATH, out->files[i].path, "the inventory lists it more than once; seal the bundle again");
+            ag_bundle_report_add(report, AG_BUNDLE_DUPLICATE_PATH, out->files[i].path,
+                                 "the inventory lists it more than once; seal the bundle again");
     return report->n == n_failures;
 }
 
@@ -95,7 +101,8 @@ static void read_part(const char **out, const ag_bundle_inventory *inventory, co
     if (fault)
         ag_bundle_report_add(report, AG_BUNDLE_PATH_ESCAPING, path, "'%s' %s; seal the bundle again", key, fault);
     else if (!ag_bundle_inventory_find(inventory, path))
-        ag_bundle_report_add(report, AG_BUNDLE_MISSING_FILE, path, "'%s' names a file that the inventory does not list; seal the bundle again", key);
+        ag_bundle_report_add(report, AG_BUNDLE_MISSING_FILE, path,
+                             "'%s' names a file that the inventory does not list; seal the bundle again", key);
     else
         *out = ag_arena_strdup(arena, path);
 }
@@ -135,7 +142,7 @@ bool ag_bundle_inventory_parse(ag_bundle_inventory *out, const char *bytes, size
     return ok;
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------------------------------- */
 void ag_bundle_inventory_compose(ag_str *out, const ag_bundle_tree *tree, const ag_bundle_parts *parts)
 {
     ag_json_writer w = {.out = out, .indent = -1}; /* keys go out sorted: canonical JSON */

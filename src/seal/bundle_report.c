@@ -51,7 +51,7 @@ void ag_bundle_report_sort(ag_bundle_report *r)
     if (r->n) qsort(r->failures, r->n, sizeof *r->failures, by_code_path_message);
 }
 
-/* ---- printing ------------------------------------------------------------------------------------------------------------ */
+/* ---- printing -------------------------------------------------------------------------------------------------------- */
 static const char *signature_text(ag_signature_state state)
 {
     static const char *const texts[] = {"absent", "not checked", "verified", "failed"};

@@ -15,9 +15,11 @@ static ag_status remove_leftovers(const char *dir, ag_arena *arena, ag_err *err)
     size_t n;
     AG_TRY(ag_dir_list(&names, &n, dir, arena, err));
     for (size_t i = 0; i < n; i++) {
-        if (!ag_str_starts(names[i], AG_BUNDLE_INVENTORY_FILE ".tmp-") && !ag_str_starts(names[i], AG_BUNDLE_SIGNATURE_FILE ".tmp-")) continue;
+        if (!ag_str_starts(names[i], AG_BUNDLE_INVENTORY_FILE ".tmp-") && !ag_str_starts(names[i], AG_BUNDLE_SIGNATURE_FILE ".tmp-"))
+            continue;
         const char *path = ag_path_join(arena, dir, names[i]);
-        if (unlink(path) && errno != ENOENT) return ag_fail_errno(err, errno, "%s, left by a seal that did not end, cannot be removed", path);
+        if (unlink(path) && errno != ENOENT)
+            return ag_fail_errno(err, errno, "%s, left by a seal that did not end, cannot be removed", path);
     }
     return AG_OK;
 }
@@ -62,8 +64,8 @@ ag_status ag_bundle_seal(ag_bundle_report *report, const char *dir, const ag_bun
     ag_str text = {0};
     ag_status status = AG_OK;
     if (!check(&b, &text, real, options))
-        status = ag_fail(err, AG_E_VERIFY, "%s: would not verify (%zu failure%s), so it was not sealed; mend what the report says", dir, report->n,
-                         report->n == 1 ? "" : "s");
+        status = ag_fail(err, AG_E_VERIFY, "%s: would not verify (%zu failure%s), so it was not sealed; mend what the report says", dir,
+                         report->n, report->n == 1 ? "" : "s");
     ag_bundle_report_sort(report);
     if (!status) status = publish(real, &text, options->key, &b.arena, err);
     if (!status && options->key) report->signature = AG_SIGNATURE_VERIFIED;

@@ -24,7 +24,7 @@ static bool is_same(const ag_file_identity *a, const ag_file_identity *b)
            a->modified_ns == b->modified_ns && a->changed_s == b->changed_s && a->changed_ns == b->changed_ns;
 }
 
-/* ---- scanning ------------------------------------------------------------------------------------------------------------ */
+/* ---- scanning -------------------------------------------------------------------------------------------------------- */
 static bool scan_dir(ag_bundle_tree *tree, int fd, const char *path, int depth, ag_bundle_report *report);
 
 static bool add_entry(ag_bundle_tree *tree, const char *path, const struct stat *st, ag_bundle_report *report)
@@ -54,7 +54,8 @@ static bool scan_entry(ag_bundle_tree *tree, int dir, const char *name, const ch
         return false;
     }
     if (S_ISLNK(st.st_mode)) {
-        ag_bundle_report_add(report, AG_BUNDLE_UNSAFE_SYMLINK, path, "is a symbolic link; put a copy of what it points to in its place and seal again");
+        ag_bundle_report_add(report, AG_BUNDLE_UNSAFE_SYMLINK, path,
+                             "is a symbolic link; put a copy of what it points to in its place and seal again");
         return false;
     }
     if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
@@ -64,7 +65,8 @@ static bool scan_entry(ag_bundle_tree *tree, int dir, const char *name, const ch
     if (!add_entry(tree, path, &st, report)) return false;
     if (!S_ISDIR(st.st_mode)) return true;
     if (depth == MAX_DEPTH) {
-        ag_bundle_report_add(report, AG_BUNDLE_UNSAFE_PATH, path, "lies more than %d folders deep; a bundle is flatter than that", MAX_DEPTH);
+        ag_bundle_report_add(report, AG_BUNDLE_UNSAFE_PATH, path, "lies more than %d folders deep; a bundle is flatter than that",
+                             MAX_DEPTH);
         return false;
     }
     const int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -83,7 +85,8 @@ static bool scan_entry(ag_bundle_tree *tree, int dir, const char *name, const ch
     }
     if (!ok) {
         close(fd);
-        ag_bundle_report_add(report, AG_BUNDLE_MODIFIED_FILE, path, "the directory changed while it was scanned; let nothing write to the bundle");
+        ag_bundle_report_add(report, AG_BUNDLE_MODIFIED_FILE, path,
+                             "the directory changed while it was scanned; let nothing write to the bundle");
         return false;
     }
     return scan_dir(tree, fd, path, depth + 1, report);
@@ -139,7 +142,8 @@ static bool scan_dir(ag_bundle_tree *tree, int fd, const char *path, int depth, 
             ok = is_same(&then, &now);
         }
         if (!ok)
-            ag_bundle_report_add(report, AG_BUNDLE_MODIFIED_FILE, shown, "the directory changed while it was scanned; let nothing write to the bundle");
+            ag_bundle_report_add(report, AG_BUNDLE_MODIFIED_FILE, shown,
+                                 "the directory changed while it was scanned; let nothing write to the bundle");
     }
     closedir(stream);
     return ok;
@@ -192,12 +196,13 @@ void ag_bundle_tree_check_unchanged(const ag_bundle_tree *tree, ag_bundle_report
             same = strcmp(now.entries[i].path, tree->entries[i].path) == 0 && is_same(&now.entries[i].identity, &tree->entries[i].identity);
     }
     if (!same)
-        ag_bundle_report_add(report, AG_BUNDLE_MODIFIED_FILE, NULL, "the bundle changed while it was verified; let nothing write to it and verify again");
+        ag_bundle_report_add(report, AG_BUNDLE_MODIFIED_FILE, NULL,
+                             "the bundle changed while it was verified; let nothing write to it and verify again");
     ag_arena_free(&now.arena);
     ag_bundle_report_free(&ignored);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------------------------------- */
 typedef enum { READ_OK, READ_CHANGED, READ_FAILED } read_result;
 
 static bool is_scanned_one(int fd, const ag_bundle_entry *file)
@@ -248,7 +253,8 @@ static int open_scanned(const ag_bundle_tree *tree, const ag_bundle_entry *file,
 static void report_read(ag_bundle_report *report, const ag_bundle_entry *file, read_result result)
 {
     if (result == READ_CHANGED)
-        ag_bundle_report_add(report, AG_BUNDLE_MODIFIED_FILE, file->path, "changed while the bundle was verified; let nothing write to it and verify again");
+        ag_bundle_report_add(report, AG_BUNDLE_MODIFIED_FILE, file->path,
+                             "changed while the bundle was verified; let nothing write to it and verify again");
     else if (result == READ_FAILED)
         ag_bundle_report_add(report, AG_BUNDLE_UNSAFE_PATH, file->path, "cannot be read; check its permissions and the disk");
 }
@@ -291,7 +297,7 @@ char *ag_bundle_tree_read(const ag_bundle_tree *tree, const ag_bundle_entry *fil
     return result == READ_OK ? text : NULL;
 }
 
-/* ---- digests ------------------------------------------------------------------------------------------------------------- */
+/* ---- digests --------------------------------------------------------------------------------------------------------- */
 static read_result digest_file(const ag_bundle_tree *tree, ag_bundle_entry *file, unsigned char *block)
 {
     read_result result;

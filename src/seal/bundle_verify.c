@@ -9,7 +9,7 @@
 
 enum { INVENTORY_MAX_BYTES = 64 << 20 };
 
-/* ---- 3: the inventory, and the signature over it ---------------------------------------------------------------------------- */
+/* ---- 3: the inventory, and the signature over it --------------------------------------------------------------------- */
 static const char *const UNSIGNED = "the bundle is not signed, and a signature by the given key is demanded; seal it with --sign-key";
 
 static void check_signature(ag_bundle *b, const char *inventory, size_t n, const ag_verify_key *key)
@@ -30,8 +30,10 @@ static void check_signature(ag_bundle *b, const char *inventory, size_t n, const
     if (signature && ag_signature_check((const unsigned char *)signature, n_signature, key, inventory, n))
         b->report->signature = AG_SIGNATURE_VERIFIED;
     else
-        ag_bundle_report_add(b->report, AG_BUNDLE_SIGNATURE, AG_BUNDLE_SIGNATURE_FILE, "is no signature of the given key over this inventory: "
-                             "another key made it, or the inventory was changed; ask the producer for the right key, or for the bundle again");
+        ag_bundle_report_add(
+            b->report, AG_BUNDLE_SIGNATURE, AG_BUNDLE_SIGNATURE_FILE,
+            "is no signature of the given key over this inventory: "
+            "another key made it, or the inventory was changed; ask the producer for the right key, or for the bundle again");
 }
 
 static bool load_inventory(ag_bundle *b, const ag_verify_key *key)
@@ -39,7 +41,8 @@ static bool load_inventory(ag_bundle *b, const ag_verify_key *key)
     const ag_bundle_entry *file = ag_bundle_tree_file(&b->tree, AG_BUNDLE_INVENTORY_FILE);
     size_t n;
     if (!file) {
-        ag_bundle_report_add(b->report, AG_BUNDLE_MISSING_FILE, AG_BUNDLE_INVENTORY_FILE, "there is no inventory; seal the folder with agoge seal-bundle");
+        ag_bundle_report_add(b->report, AG_BUNDLE_MISSING_FILE, AG_BUNDLE_INVENTORY_FILE,
+                             "there is no inventory; seal the folder with agoge seal-bundle");
         return false;
     }
     const char *text = ag_bundle_tree_read(&b->tree, file, INVENTORY_MAX_BYTES, &n, &b->arena, b->report);
@@ -48,12 +51,13 @@ static bool load_inventory(ag_bundle *b, const ag_verify_key *key)
     return true;
 }
 
-/* ---- 4: membership ----------------------------------------------------------------------------------------------------------- */
+/* ---- 4: membership --------------------------------------------------------------------------------------------------- */
 static void check_membership(ag_bundle *b)
 {
     for (size_t i = 0; i < b->inventory.n; i++)
         if (!ag_bundle_tree_file(&b->tree, b->inventory.files[i].path))
-            ag_bundle_report_add(b->report, AG_BUNDLE_MISSING_FILE, b->inventory.files[i].path, "is listed in the inventory and not there; bring the file back");
+            ag_bundle_report_add(b->report, AG_BUNDLE_MISSING_FILE, b->inventory.files[i].path,
+                                 "is listed in the inventory and not there; bring the file back");
     for (size_t i = 0; i < b->tree.n; i++) {
         const ag_bundle_entry *e = &b->tree.entries[i];
         if (e->is_dir || ag_bundle_is_seal(e->path) || ag_bundle_inventory_find(&b->inventory, e->path)) continue;
@@ -64,7 +68,7 @@ static void check_membership(ag_bundle *b)
     }
 }
 
-/* ---- 5: sizes and digests ---------------------------------------------------------------------------------------------------- */
+/* ---- 5: sizes and digests -------------------------------------------------------------------------------------------- */
 static void check_digests(ag_bundle *b)
 {
     for (size_t i = 0; i < b->inventory.n; i++) {
@@ -72,15 +76,16 @@ static void check_digests(ag_bundle *b)
         const ag_bundle_entry *found = ag_bundle_tree_file(&b->tree, listed->path);
         if (!found) continue;
         if (found->identity.size != listed->size_bytes)
-            ag_bundle_report_add(b->report, AG_BUNDLE_MODIFIED_FILE, listed->path, "has %llu bytes, the inventory says %llu; bring the original back",
+            ag_bundle_report_add(b->report, AG_BUNDLE_MODIFIED_FILE, listed->path,
+                                 "has %llu bytes, the inventory says %llu; bring the original back",
                                  (unsigned long long)found->identity.size, (unsigned long long)listed->size_bytes);
         if (found->has_digest && strcmp(found->digest.hex, listed->sha256) != 0)
-            ag_bundle_report_add(b->report, AG_BUNDLE_MODIFIED_FILE, listed->path, "has the SHA-256 %s, the inventory says %s; bring the original back",
-                                 found->digest.hex, listed->sha256);
+            ag_bundle_report_add(b->report, AG_BUNDLE_MODIFIED_FILE, listed->path,
+                                 "has the SHA-256 %s, the inventory says %s; bring the original back", found->digest.hex, listed->sha256);
     }
 }
 
-/* ---- 6: pickled weights ------------------------------------------------------------------------------------------------------- */
+/* ---- 6: pickled weights ---------------------------------------------------------------------------------------------- */
 static void check_names(ag_bundle *b)
 {
     static const char *const unsafe[] = {"pytorch_model.bin", "adapter_model.bin", "*.ckpt"};
@@ -91,7 +96,7 @@ static void check_names(ag_bundle *b)
                                      "is a file of pickled weights, which can hold code; ship safetensors instead");
 }
 
-/* ---- the order of it all ------------------------------------------------------------------------------------------------------- */
+/* ---- the order of it all --------------------------------------------------------------------------------------------- */
 static bool may_go_on(const ag_bundle_report *report)
 {
     for (size_t i = 0; i < report->n; i++) {

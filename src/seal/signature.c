@@ -34,7 +34,8 @@ static ag_status load(EVP_PKEY **out, const char *path, bool is_private, ag_err 
         BIO_free(bio);
         memset(text, 0, n); /* a private key stays in no memory that others get */
         const char *kind = is_private ? "private" : "public";
-        const char *how = is_private ? "openssl genpkey -algorithm ed25519 -out key.pem" : "openssl pkey -in key.pem -pubout -out key.pub.pem";
+        const char *how =
+            is_private ? "openssl genpkey -algorithm ed25519 -out key.pem" : "openssl pkey -in key.pem -pubout -out key.pub.pem";
         if (!*out)
             status = ag_fail(err, AG_E_FORMAT, "%s: holds no %s key in PEM without a passphrase; make one with `%s`", path, kind, how);
         else if (EVP_PKEY_get_base_id(*out) != EVP_PKEY_ED25519)

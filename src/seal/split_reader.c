@@ -48,7 +48,7 @@ void ag_split_reader_free(ag_split_reader **out)
     *out = NULL;
 }
 
-/* ---- a member ------------------------------------------------------------------------------------------------------------------- */
+/* ---- a member -------------------------------------------------------------------------------------------------------- */
 static int digit(char c) { return c <= '9' ? c - '0' : c - 'a' + 10; }
 
 static void bytes_of(unsigned char *out, const char *hex, size_t n)
@@ -145,7 +145,7 @@ static ag_status in_list(reader *r, char c, ag_err *err)
     return AG_OK;
 }
 
-/* ---- the skeleton ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the skeleton ---------------------------------------------------------------------------------------------------- */
 /* The list of members that begins with this '[', or -1. */
 static int list_here(const reader *r)
 {

@@ -33,7 +33,8 @@ static bool one_of(const char **at, const char *set)
 bool ag_is_iso_timestamp(const char *text)
 {
     const char *at = text;
-    if (!digits(&at, 4, 1, 9999) || !one_of(&at, "-") || !digits(&at, 2, 1, 12) || !one_of(&at, "-") || !digits(&at, 2, 1, 31)) return false;
+    if (!digits(&at, 4, 1, 9999) || !one_of(&at, "-") || !digits(&at, 2, 1, 12) || !one_of(&at, "-") || !digits(&at, 2, 1, 31))
+        return false;
     if (!one_of(&at, "T ") || !digits(&at, 2, 0, 23) || !one_of(&at, ":") || !digits(&at, 2, 0, 59) || !one_of(&at, ":") ||
         !digits(&at, 2, 0, 59))
         return false;
@@ -46,7 +47,7 @@ bool ag_is_iso_timestamp(const char *text)
     return one_of(&at, "+-") && digits(&at, 2, 0, 23) && one_of(&at, ":") && digits(&at, 2, 0, 59) && *at == 0;
 }
 
-/* ---- objects ------------------------------------------------------------------------------------------------------------ */
+/* ---- objects --------------------------------------------------------------------------------------------------------- */
 static bool is_text(const json_t *value)
 {
     const char *text = json_string_value(value);

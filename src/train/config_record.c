@@ -12,7 +12,8 @@ static const char *last_part(const char *key)
 
 static bool is_of_the_run(const ag_config_row *row)
 {
-    static const char *const keys[] = {"eval_dataset_path", "eval_steps", "resume_from_latest_checkpoint", "resume_checkpoint_path", "logging_dir"};
+    static const char *const keys[] = {"eval_dataset_path", "eval_steps", "resume_from_latest_checkpoint", "resume_checkpoint_path",
+                                       "logging_dir"};
     if (row->section == AG_SECTION_TELEMETRY || row->section == AG_SECTION_PROFILE) return true;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (strcmp(row->key, keys[i]) == 0) return true;
@@ -35,14 +36,16 @@ static bool is_known(ag_config_section section, const char *key)
 
 static ag_status check_keys(const json_t *record, const char *name, ag_err *err)
 {
-    static const ag_config_section sections[] = {AG_SECTION_TOP, AG_SECTION_QUANTIZATION, AG_SECTION_TRAINING, AG_SECTION_LORA, AG_SECTION_RUNTIME};
+    static const ag_config_section sections[] = {AG_SECTION_TOP, AG_SECTION_QUANTIZATION, AG_SECTION_TRAINING, AG_SECTION_LORA,
+                                                 AG_SECTION_RUNTIME};
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
         const char *key;
         json_t *value;
-        json_object_foreach((json_t *)section_of(record, sections[i]), key, value)
-            if (!is_known(sections[i], key))
-                return ag_fail(err, AG_E_UNSUPPORTED, "%s: the config has the key '%.80s', which this version does not know; use the version that the "
-                               "record names", name, key);
+        json_object_foreach((json_t *)section_of(record, sections[i]), key, value) if (!is_known(sections[i], key)) return ag_fail(
+            err, AG_E_UNSUPPORTED,
+            "%s: the config has the key '%.80s', which this version does not know; use the version that the "
+            "record names",
+            name, key);
     }
     return AG_OK;
 }

@@ -77,7 +77,7 @@ void ag_engine_close(ag_engine *e)
     *e = (ag_engine){0};
 }
 
-/* ---- where it starts -------------------------------------------------------------------------------------------------- */
+/* ---- where it starts ------------------------------------------------------------------------------------------------- */
 /* The numbers have changed on the host. A device's moments are f32 and lie one after the other (adamw_torch). */
 static ag_status use_state(ag_engine *e, ag_err *err)
 {
@@ -110,7 +110,7 @@ ag_status ag_engine_resume(ag_engine *e, const char *checkpoint, ag_err *err)
     return AG_OK;
 }
 
-/* ---- steps ------------------------------------------------------------------------------------------------------------ */
+/* ---- steps ----------------------------------------------------------------------------------------------------------- */
 static ag_decoder_batch view(const ag_batch *b)
 {
     return (ag_decoder_batch){.T = b->T, .ids = b->ids, .positions = b->positions, .targets = b->targets, .spans = b->span,
@@ -167,7 +167,8 @@ ag_status ag_engine_evaluate(ag_engine *e, double *loss, int64_t *n_targets, ag_
     for (int64_t step = 0; step < data->sampler->n_steps; step++) {
         ag_batch_fill(&data->batch, ag_sampler_micro(data->sampler, step, 0));
         const ag_decoder_batch batch = view(&data->batch);
-        AG_TRY(e->device ? ag_device_trainer_score(e->device, &batch, e->nll, err) : ag_decoder_score(e->decoder, &batch, e->nll, NULL, err));
+        AG_TRY(e->device ? ag_device_trainer_score(e->device, &batch, e->nll, err)
+                         : ag_decoder_score(e->decoder, &batch, e->nll, NULL, err));
         for (int64_t i = 0; i < data->batch.M; i++) sum += (double)e->nll[i];
         n += data->batch.M;
     }

@@ -142,7 +142,8 @@ void ag_markers_write(ag_markers *m, const ag_marker *marker)
         const ssize_t n = write(m->fd, m->line.text + at, m->line.n - at);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
-            ag_log(AG_LOG_WARN, "the marker stream cannot be written (%s); it ends here, the run goes on", strerror(n < 0 ? errno : ENOSPC));
+            ag_log(AG_LOG_WARN, "the marker stream cannot be written (%s); it ends here, the run goes on",
+                   strerror(n < 0 ? errno : ENOSPC));
             close(m->fd);
             m->fd = -1;
             return;

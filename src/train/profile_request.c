@@ -51,7 +51,8 @@ static ag_status parse_compact(ag_profile_request *out, char *text, const char *
 {
     char *steps = text + strcspn(text, ":/");
     if (!*steps)
-        return ag_fail(err, AG_E_CONFIG, "%s: '%.60s' has no steps; write for example train:1-2 or phase=train,start_step=1,end_step=2", where, text);
+        return ag_fail(err, AG_E_CONFIG, "%s: '%.60s' has no steps; write for example train:1-2 or phase=train,start_step=1,end_step=2",
+                       where, text);
     *steps++ = 0;
     char *dots = strstr(steps, ".."), *end = dots ? dots : steps + strcspn(steps, "-:");
     if (!*end) return ag_fail(err, AG_E_CONFIG, "%s: '%.60s' names no last step; write for example train:1-2", where, steps);
@@ -72,7 +73,8 @@ static ag_status read_field(char *values[N_FIELDS], char *part, const char *wher
     size_t i = 0;
     while (i < sizeof names / sizeof *names && strcmp(names[i].name, key) != 0) i++;
     if (i == sizeof names / sizeof *names)
-        return ag_fail(err, AG_E_CONFIG, "%s: there is no field '%.60s'; there are phase, start_step, end_step, backend and enabled", where, key);
+        return ag_fail(err, AG_E_CONFIG, "%s: there is no field '%.60s'; there are phase, start_step, end_step, backend and enabled",
+                       where, key);
     if (!*value) return ag_fail(err, AG_E_CONFIG, "%s: the field '%s' is empty; give it a value or leave it out", where, key);
     if (values[names[i].field]) return ag_fail(err, AG_E_CONFIG, "%s: the field '%s' stands there twice", where, key);
     values[names[i].field] = value;
@@ -102,7 +104,8 @@ ag_status ag_profile_request_parse(ag_profile_request *out, const char *text, co
 {
     char copy[MAX_TEXT];
     *out = (ag_profile_request){.enabled = true, .backend = "torch"};
-    if (strlen(text) >= sizeof copy) return ag_fail(err, AG_E_CONFIG, "%s: has more than %d characters; write for example train:1-2", where, MAX_TEXT - 1);
+    if (strlen(text) >= sizeof copy)
+        return ag_fail(err, AG_E_CONFIG, "%s: has more than %d characters; write for example train:1-2", where, MAX_TEXT - 1);
     strcpy(copy, text);
     return strchr(copy, '=') ? parse_keys(out, copy, where, err) : parse_compact(out, copy, where, err);
 }

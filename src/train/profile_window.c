@@ -35,7 +35,7 @@ struct ag_profile_window {
     ag_arena arena;
 };
 
-/* ---- the request --------------------------------------------------------------------------------------------------------------- */
+/* ---- the request ----------------------------------------------------------------------------------------------------- */
 static const char *const backends[] = {"torch", "nsight_systems", "nsight_compute", "cupti"};
 enum { N_BACKENDS = sizeof backends / sizeof *backends };
 
@@ -72,7 +72,7 @@ static void compose_request(void *user, ag_json_writer *w)
     ag_jw_string(w, "reason", c->telemetry.profile_window.enabled ? NULL : "profile window disabled");
 }
 
-/* ---- the window ----------------------------------------------------------------------------------------------------------------- */
+/* ---- the window ------------------------------------------------------------------------------------------------------ */
 static void make_room(ag_profile_window *w)
 {
     ag_layout layout = {0};
@@ -106,7 +106,8 @@ ag_profile_window *ag_profile_window_open(const ag_train_job *job, ag_markers *m
     if (w->is_supported)
         make_room(w);
     else if (job->device)
-        ag_log(AG_LOG_WARN, "the profile window measures ops of the CPU, and this run computes on a device, so nothing is measured; use the vendor's profiler");
+        ag_log(AG_LOG_WARN, "the profile window measures ops of the CPU, and this run computes on a device, so nothing is measured; use "
+                            "the vendor's profiler");
     else
         ag_log(AG_LOG_WARN, "the profile window's backend '%s' is not supported, so nothing is measured; 'torch' is agoge's own profiler",
                c->telemetry.profile_window.backend);
@@ -159,7 +160,7 @@ void ag_profile_window_step_end(ag_profile_window *w, int64_t step, uint64_t ns)
     if (w->block && w->n_steps < MAX_STEPS) w->steps[w->n_steps++] = (step_time){step, w->end_ns - ns, ns};
 }
 
-/* ---- the summary ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the summary ----------------------------------------------------------------------------------------------------- */
 static int ascending(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -295,21 +296,21 @@ static void compose_window(void *user, ag_json_writer *j)
     ag_jw_uint(j, "events_dropped", w->ops.n_dropped);
 }
 
-/* ---- for people ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- for people ------------------------------------------------------------------------------------------------------ */
 static void compose_table(const ag_profile_window *w, ag_str *out)
 {
     ag_profile_op order[AG_N_PROFILE_OPS];
     const size_t n = order_ops(w, order);
     double seconds = 0;
-    ag_str_printf(out, "%s: %lld steps, %.3f s\n\n%-22s %9s %11s %7s %11s %9s %9s %9s\n", w->id, (long long)w->n_profiled, w->profiled_s, "op",
-                  "calls", "ms", "share", "GFLOP", "GFLOP/s", "MB", "GB/s");
+    ag_str_printf(out, "%s: %lld steps, %.3f s\n\n%-22s %9s %11s %7s %11s %9s %9s %9s\n", w->id, (long long)w->n_profiled, w->profiled_s,
+                  "op", "calls", "ms", "share", "GFLOP", "GFLOP/s", "MB", "GB/s");
     for (size_t i = 0; i < n; i++) {
         const ag_profile_total *t = &w->ops.total[order[i]];
         const double s = (double)t->ns * 1e-9;
         seconds += s;
-        ag_str_printf(out, "%-22s %9llu %11.3f %6.2f%% %11.3f %9.2f %9.1f %9.2f\n", ag_profile_op_name(order[i]), (unsigned long long)t->n, s * 1e3,
-                      w->profiled_s > 0 ? 100 * s / w->profiled_s : 0, t->flop * 1e-9, s > 0 ? t->flop * 1e-9 / s : 0, t->bytes * 1e-6,
-                      s > 0 ? t->bytes * 1e-9 / s : 0);
+        ag_str_printf(out, "%-22s %9llu %11.3f %6.2f%% %11.3f %9.2f %9.1f %9.2f\n", ag_profile_op_name(order[i]),
+                      (unsigned long long)t->n, s * 1e3, w->profiled_s > 0 ? 100 * s / w->profiled_s : 0, t->flop * 1e-9,
+                      s > 0 ? t->flop * 1e-9 / s : 0, t->bytes * 1e-6, s > 0 ? t->bytes * 1e-9 / s : 0);
     }
     ag_str_printf(out, "%-22s %9s %11.3f %6.2f%%\n", "between ops", "", (w->profiled_s - seconds) * 1e3,
                   w->profiled_s > 0 ? 100 * (w->profiled_s - seconds) / w->profiled_s : 0);
@@ -337,7 +338,8 @@ static void compose_trace(const ag_profile_window *w, ag_str *out)
     for (size_t i = 0; i < w->n_steps; i++) {
         char step[32];
         snprintf(step, sizeof step, "step %lld", (long long)w->steps[i].step);
-        add_trace_event(out, step, "step", w->steps[i].start_ns < w->start_ns ? w->start_ns : w->steps[i].start_ns, w->start_ns, w->steps[i].ns);
+        add_trace_event(out, step, "step", w->steps[i].start_ns < w->start_ns ? w->start_ns : w->steps[i].start_ns, w->start_ns,
+                        w->steps[i].ns);
         ag_str_add(out, "}");
     }
     for (size_t i = 0; i < w->ops.n_events; i++) {

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the environment ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the environment ------------------------------------------------------------------------------------------------- */
 static void note(ag_replay_result *result, const char *what, const char *recorded, const char *here, bool can_matter)
 {
     if (!recorded || !here || strcmp(recorded, here) == 0) return;
@@ -66,7 +66,7 @@ static void compare_environment(ag_replay_result *result, const ag_replay_record
         note(result, me->libraries[i].name, text_in(libraries, me->libraries[i].name), me->libraries[i].version, false);
 }
 
-/* ---- steps -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------------------------------- */
 static const ag_replay_line *line_of(const ag_replay_record *r, int64_t step)
 {
     for (size_t lo = 0, hi = r->n_lines; lo < hi;) {
@@ -88,7 +88,8 @@ static void differs(ag_replay_result *result, const ag_replay_step *step, const 
     result->first_what = what;
 }
 
-static ag_status compare_adapter(ag_replay_result *result, ag_replay_step *s, const ag_replay_record *r, const ag_engine *e, float *recorded, ag_err *err)
+static ag_status compare_adapter(ag_replay_result *result, ag_replay_step *s, const ag_replay_record *r, const ag_engine *e,
+                                 float *recorded, ag_err *err)
 {
     const size_t bytes = e->adapter.n_params * sizeof(float);
     char name[64];
@@ -123,12 +124,12 @@ static ag_status replay_step(ag_replay_result *result, const ag_replay_record *r
     return compare_adapter(result, s, r, e, recorded, err);
 }
 
-static ag_status replay(ag_replay_result *result, const ag_replay_record *r, ag_engine *e, int64_t from, int64_t n_steps, ag_replay_progress *progress,
-                        void *user, ag_err *err)
+static ag_status replay(ag_replay_result *result, const ag_replay_record *r, ag_engine *e, int64_t from, int64_t n_steps,
+                        ag_replay_progress *progress, void *user, ag_err *err)
 {
     if (from + n_steps > e->n_steps)
-        return ag_fail(err, AG_E_CONFIG, "the run has %lld steps; %lld behind step %lld are not there, ask for at most %lld", (long long)e->n_steps,
-                       (long long)n_steps, (long long)from, (long long)(e->n_steps - from));
+        return ag_fail(err, AG_E_CONFIG, "the run has %lld steps; %lld behind step %lld are not there, ask for at most %lld",
+                       (long long)e->n_steps, (long long)n_steps, (long long)from, (long long)(e->n_steps - from));
     char name[64];
     snprintf(name, sizeof name, "checkpoint-%lld", (long long)from);
     if (from > 0)
@@ -145,7 +146,8 @@ static ag_status replay(ag_replay_result *result, const ag_replay_record *r, ag_
     }
     ag_pages_free(recorded, bytes);
     if (!status && result->n_compared + result->n_checkpoints == 0)
-        status = ag_fail(err, AG_E_NOT_FOUND, "%s: has no line for the steps %lld to %lld, and there is no checkpoint behind them, so nothing was compared",
+        status = ag_fail(err, AG_E_NOT_FOUND,
+                         "%s: has no line for the steps %lld to %lld, and there is no checkpoint behind them, so nothing was compared",
                          r->files.metrics, (long long)from + 1, (long long)(from + n_steps));
     return status;
 }
@@ -156,7 +158,8 @@ ag_status ag_replay_run(ag_replay_result *result, const ag_replay_record *record
     ag_engine engine;
     *result = (ag_replay_result){0};
     if (n_steps < 1 || n_steps > job->train.sampler->n_steps)
-        return ag_fail(err, AG_E_CONFIG, "the run has %lld steps; ask for 1 to %lld", (long long)job->train.sampler->n_steps, (long long)job->train.sampler->n_steps);
+        return ag_fail(err, AG_E_CONFIG, "the run has %lld steps; ask for 1 to %lld", (long long)job->train.sampler->n_steps,
+                       (long long)job->train.sampler->n_steps);
     result->steps = ag_arena_array(&result->arena, (size_t)n_steps, sizeof *result->steps);
     compare_environment(result, record, job);
     AG_TRY(compare_inputs(result, record, job, err));

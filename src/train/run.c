@@ -36,7 +36,11 @@ typedef struct {
 /* Of the last step that was done; window_id NULL where the marker belongs to no window. */
 static ag_marker marker_now(const run *r, const char *event, const char *phase, const char *window_id)
 {
-    return (ag_marker){.event = event, .phase = phase, .step = r->engine.progress.step, .n_tokens = r->n_tokens, .n_examples = r->n_examples,
+    return (ag_marker){.event = event,
+                       .phase = phase,
+                       .step = r->engine.progress.step,
+                       .n_tokens = r->n_tokens,
+                       .n_examples = r->n_examples,
                        .window_id = window_id};
 }
 
@@ -178,10 +182,12 @@ static void warn_about_risks(const run *r)
     if (!c->load_in_4bit && gib <= SMALL_MEMORY_GIB)
         ag_log(AG_LOG_WARN, "load_in_4bit is false with %.1f GiB of memory: `agoge plan` tells whether the weights fit", gib);
     if (c->batch_size > 1)
-        ag_log(AG_LOG_WARN, "batch_size %lld takes as many times the memory for activations; gradient_accumulation_steps gives the same step without",
+        ag_log(AG_LOG_WARN,
+               "batch_size %lld takes as many times the memory for activations; gradient_accumulation_steps gives the same step without",
                (long long)c->batch_size);
     if (c->max_seq_length > LONG_ROWS)
-        ag_log(AG_LOG_WARN, "max_seq_length %lld is over %d: activations grow with the longest row", (long long)c->max_seq_length, LONG_ROWS);
+        ag_log(AG_LOG_WARN, "max_seq_length %lld is over %d: activations grow with the longest row", (long long)c->max_seq_length,
+               LONG_ROWS);
 }
 
 static ag_status start_anew(run *r, ag_err *err)

@@ -19,7 +19,7 @@ enum { ROWS = 36, MOST_WORDS = 40 };
 
 static char dir[256], revision[65];
 
-/* ---- the program ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the program ----------------------------------------------------------------------------------------------------- */
 static const char *in_dir(const char *name)
 {
     static char paths[8][512];
@@ -59,12 +59,13 @@ static json_t *load(const char *name)
     return root;
 }
 
-/* ---- the world: a tiny model, a frozen split, a run on it, its evaluation, a bundle of all ------------------------------------------ */
+/* ---- the world: a tiny model, a frozen split, a run on it, its evaluation, a bundle of all --------------------------- */
 static void write_source(void)
 {
     ag_str rows = {0};
     for (int i = 0; i < ROWS; i++)
-        ag_str_printf(&rows, "{\"canonical_id\":\"t%02d\",\"text\":\"the light of ship %d goes home\",\"completion_start_char\":%d}\n", i, i, i < 10 ? 19 : 20);
+        ag_str_printf(&rows, "{\"canonical_id\":\"t%02d\",\"text\":\"the light of ship %d goes home\",\"completion_start_char\":%d}\n", i,
+                      i, i < 10 ? 19 : 20);
     file_put(in_dir("source.jsonl"), rows.text);
     ag_str_free(&rows);
 }
@@ -75,19 +76,22 @@ static int set_up(void **state)
     snprintf(dir, sizeof dir, "%s", scratch_dir_create());
     tiny_folder_make(dir);
     write_source();
-    file_put(in_dir("run.yaml"), "model_id: model\ndataset_path: frozen/splits/train.jsonl\noutput_dir: adapters\nrun_name: t\nmax_seq_length: 64\nlora_r: 4\n"
-             "learning_rate: 0.01\nsave_steps: 2\nsave_total_limit: null\nmax_steps: 6\ngradient_accumulation_steps: 2\n");
-    RUN(0, NULL, "freeze-split", "--source", "source.jsonl", "--source-path", "data/source.jsonl", "--output-dir", "frozen", "--source-repository", "o/d",
-        "--source-revision", REVISION, "--dataset-version", "v1", "--seed", "3", "--salt", "s1", "--train-weight", "6", "--validation-weight", "2",
-        "--held-out-weight", "2");
+    file_put(
+        in_dir("run.yaml"),
+        "model_id: model\ndataset_path: frozen/splits/train.jsonl\noutput_dir: adapters\nrun_name: t\nmax_seq_length: 64\nlora_r: 4\n"
+        "learning_rate: 0.01\nsave_steps: 2\nsave_total_limit: null\nmax_steps: 6\ngradient_accumulation_steps: 2\n");
+    RUN(0, NULL, "freeze-split", "--source", "source.jsonl", "--source-path", "data/source.jsonl", "--output-dir", "frozen",
+        "--source-repository", "o/d", "--source-revision", REVISION, "--dataset-version", "v1", "--seed", "3", "--salt", "s1",
+        "--train-weight", "6", "--validation-weight", "2", "--held-out-weight", "2");
     RUN(0, NULL, "train-qlora", "--config", "run.yaml", "--run-id", "id-1", "--profile-window", "train:2-2", "--threads", "2");
     json_t *index = load("adapters/t/artifact_index.json");
-    snprintf(revision, sizeof revision, "%s", json_string_value(json_object_get(json_object_get(index, "producer_provenance"), "revision")));
+    snprintf(revision, sizeof revision, "%s",
+             json_string_value(json_object_get(json_object_get(index, "producer_provenance"), "revision")));
     ag_json_free(&index);
-    RUN(0, NULL, "held-out-eval", "--split-manifest", "frozen/split_manifest.json", "--base-model-id", "model", "--base-revision", revision, "--sft-artifact",
-        "adapters/t", "--output-dir", "eval", "--max-new-tokens", "4", "--context-window", "64");
-    RUN(0, "\"verdict\": \"pass\"", "seal-bundle", "bundle", "--run-dir", "adapters/t", "--run-manifest", "runs/t/manifest.json", "--split-manifest",
-        "frozen/split_manifest.json", "--contract", "eval/contract.json");
+    RUN(0, NULL, "held-out-eval", "--split-manifest", "frozen/split_manifest.json", "--base-model-id", "model", "--base-revision",
+        revision, "--sft-artifact", "adapters/t", "--output-dir", "eval", "--max-new-tokens", "4", "--context-window", "64");
+    RUN(0, "\"verdict\": \"pass\"", "seal-bundle", "bundle", "--run-dir", "adapters/t", "--run-manifest", "runs/t/manifest.json",
+        "--split-manifest", "frozen/split_manifest.json", "--contract", "eval/contract.json");
     return 0;
 }
 
@@ -98,15 +102,17 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* ---- bundles -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- bundles --------------------------------------------------------------------------------------------------------- */
 static void what_was_sealed_verifies_and_a_changed_byte_does_not(void **state)
 {
     (void)state;
     char want[1024];
     RUN(0, NULL, "verify-bundle", "bundle");
     char *said = file_text(in_dir("said.out"));
-    snprintf(want, sizeof want, "{\n  \"schema_version\": \"agoge.bundle-verification.v1\",\n  \"verdict\": \"pass\",\n  \"bundle_path\": \"%s/bundle\",\n"
-             "  \"bundle_schema_version\": \"agoge.reproducibility-bundle.v1\",\n  \"failures\": []\n}\n", dir);
+    snprintf(want, sizeof want,
+             "{\n  \"schema_version\": \"agoge.bundle-verification.v1\",\n  \"verdict\": \"pass\",\n  \"bundle_path\": \"%s/bundle\",\n"
+             "  \"bundle_schema_version\": \"agoge.reproducibility-bundle.v1\",\n  \"failures\": []\n}\n",
+             dir);
     assert_string_equal(said, want);
     free(said);
     /* The markers' config_digest is that of the locked config without its newline. */
@@ -124,8 +130,8 @@ static void what_was_sealed_verifies_and_a_changed_byte_does_not(void **state)
     file_append(in_dir("tampered/run/metrics.jsonl"), "\n");
     RUN(1, "  modified_file: run/metrics.jsonl: has ", "verify-bundle", "tampered", "--format", "table");
     RUN(1, "does not verify (2 failures), so its record proves nothing", "replay", "--bundle", "tampered", "--from", "checkpoint-2");
-    RUN(1, "exists already", "seal-bundle", "bundle", "--run-dir", "adapters/t", "--run-manifest", "runs/t/manifest.json", "--split-manifest",
-        "frozen/split_manifest.json", "--contract", "eval/contract.json");
+    RUN(1, "exists already", "seal-bundle", "bundle", "--run-dir", "adapters/t", "--run-manifest", "runs/t/manifest.json",
+        "--split-manifest", "frozen/split_manifest.json", "--contract", "eval/contract.json");
     RUN(2, "give all four", "seal-bundle", "other", "--run-dir", "adapters/t");
     RUN(0, "\"verdict\": \"pass\"", "seal-bundle", "tampered"); /* whoever may write to it can seal it: a key tells who did */
 }
@@ -146,11 +152,12 @@ static void a_key_that_is_demanded_must_have_signed(void **state)
     RUN(1, "no public key", "verify-bundle", "signed", "--verify-key", key);
 }
 
-/* ---- replay ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- replay ---------------------------------------------------------------------------------------------------------- */
 static void a_replay_gives_the_same_bits_for_any_number_of_threads(void **state)
 {
     (void)state;
-    RUN(0, "same bits: 4 steps from checkpoint-2 (loss and gradient norm), 2 adapters", "replay", "--bundle", "bundle", "--from", "checkpoint-2", "--steps", "4", "--threads", "1");
+    RUN(0, "same bits: 4 steps from checkpoint-2 (loss and gradient norm), 2 adapters", "replay", "--bundle", "bundle", "--from",
+        "checkpoint-2", "--steps", "4", "--threads", "1");
     RUN(0, "threads", "replay", "--bundle", "bundle", "--from", "start", "--steps", "6", "--threads", "3");
     RUN(0, "same bits: 2 steps", "replay", "--run-dir", "adapters/t", "--from", "checkpoint-4", "--steps", "2");
     RUN(0, NULL, "replay", "--bundle", "bundle", "--from", "checkpoint-4", "--steps", "2", "--format", "json");
@@ -166,15 +173,18 @@ static void a_replay_names_the_first_step_that_differs(void **state)
 {
     (void)state;
     file_tree_copy(in_dir("runs"), in_dir("changed"));
-    char *line = file_text(in_dir("changed/t/metrics.jsonl")), *fourth = strstr(line, "{\"step\": 4"), *norm = strstr(fourth, "\"grad_norm\": ") + 13;
+    char *line = file_text(in_dir("changed/t/metrics.jsonl")), *fourth = strstr(line, "{\"step\": 4"),
+         *norm = strstr(fourth, "\"grad_norm\": ") + 13;
     norm[strcspn(norm, ",") - 1] ^= 1; /* the last digit */
     file_put(in_dir("changed/t/metrics.jsonl"), line);
     free(line);
-    RUN(1, "differs: step 4, grad_norm: recorded ", "replay", "--run-dir", "adapters/t", "--metrics", "changed/t/metrics.jsonl", "--from", "checkpoint-2", "--steps", "4");
-    RUN(0, "same bits: 1 steps", "replay", "--run-dir", "adapters/t", "--metrics", "changed/t/metrics.jsonl", "--from", "checkpoint-2", "--steps", "1");
+    RUN(1, "differs: step 4, grad_norm: recorded ", "replay", "--run-dir", "adapters/t", "--metrics", "changed/t/metrics.jsonl", "--from",
+        "checkpoint-2", "--steps", "4");
+    RUN(0, "same bits: 1 steps", "replay", "--run-dir", "adapters/t", "--metrics", "changed/t/metrics.jsonl", "--from", "checkpoint-2",
+        "--steps", "1");
     file_replace(in_dir("changed/t/manifest.json"), "\"learning_rate\": 0.01", "\"learning_rate\": 0.02");
-    RUN(1, "differs: step 2, loss: recorded ", "replay", "--run-dir", "adapters/t", "--run-manifest", "changed/t/manifest.json", "--metrics", "runs/t/metrics.jsonl",
-        "--from", "start", "--steps", "4");
+    RUN(1, "differs: step 2, loss: recorded ", "replay", "--run-dir", "adapters/t", "--run-manifest", "changed/t/manifest.json",
+        "--metrics", "runs/t/metrics.jsonl", "--from", "start", "--steps", "4");
     /* Another base under the same config. */
     file_tree_copy(in_dir("model"), in_dir("other"));
     FILE *weights = fopen(in_dir("other/model.safetensors"), "r+b");
@@ -190,19 +200,22 @@ static void what_cannot_be_replayed_is_said_in_one_sentence(void **state)
     RUN(1, "there are: start, checkpoint-2, checkpoint-4, checkpoint-6", "replay", "--bundle", "bundle", "--from", "checkpoint-3");
     RUN(2, "--from takes checkpoint-<step> or start", "replay", "--bundle", "bundle", "--from", "yesterday");
     RUN(2, "one of --bundle and --run-dir", "replay", "--from", "start");
-    RUN(1, "the run has 6 steps; 5 behind step 4 are not there, ask for at most 2", "replay", "--bundle", "bundle", "--from", "checkpoint-4", "--steps", "5");
+    RUN(1, "the run has 6 steps; 5 behind step 4 are not there, ask for at most 2", "replay", "--bundle", "bundle", "--from",
+        "checkpoint-4", "--steps", "5");
     file_tree_copy(in_dir("runs"), in_dir("foreign"));
     file_replace(in_dir("foreign/t/manifest.json"), "\"packing\": false", "\"packing\": false, \"from_the_future\": 1");
-    RUN(1, "the key 'from_the_future', which this version does not know", "replay", "--run-dir", "adapters/t", "--run-manifest", "foreign/t/manifest.json", "--from", "start");
+    RUN(1, "the key 'from_the_future', which this version does not know", "replay", "--run-dir", "adapters/t", "--run-manifest",
+        "foreign/t/manifest.json", "--from", "start");
     char *lines = file_text(in_dir("runs/t/metrics.jsonl")), *cpu = strstr(strstr(lines, "{\"step\": 4"), "\"cpu\": \"") + 8;
     cpu[0] = 'z';
     file_put(in_dir("foreign/t/metrics.jsonl"), lines);
     free(lines);
-    RUN(1, "were computed at different levels", "replay", "--run-dir", "adapters/t", "--metrics", "foreign/t/metrics.jsonl", "--from", "checkpoint-2", "--steps", "4");
+    RUN(1, "were computed at different levels", "replay", "--run-dir", "adapters/t", "--metrics", "foreign/t/metrics.jsonl", "--from",
+        "checkpoint-2", "--steps", "4");
     RUN(1, "metrics.jsonl", "replay", "--run-dir", "adapters/t", "--metrics", "nowhere/metrics.jsonl", "--from", "start");
 }
 
-/* ---- telemetry ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- telemetry ------------------------------------------------------------------------------------------------------- */
 typedef struct {
     char *text, *at;
     json_t *root;
@@ -231,7 +244,8 @@ static void a_window_on_step_2_marks_it_and_measures_it(void **state)
     ag_str events = {0};
     json_int_t last = 0;
     while (next_marker(&s)) {
-        const json_int_t step = json_integer_value(json_object_get(s.root, "global_step")), now = json_integer_value(json_object_get(s.root, "monotonic_ns"));
+        const json_int_t step = json_integer_value(json_object_get(s.root, "global_step")),
+                         now = json_integer_value(json_object_get(s.root, "monotonic_ns"));
         const char *event = field(&s, "event"), *ref = field(&s, "profile_window_ref");
         assert_true(now > last);
         last = now;
@@ -242,13 +256,16 @@ static void a_window_on_step_2_marks_it_and_measures_it(void **state)
         else assert_null(ref);
         if (step <= 2 || strncmp(event, "step_", 5) != 0) ag_str_printf(&events, "%s %lld\n", event, (long long)step);
     }
-    assert_string_equal(events.text, "run_start 0\ntrain_start 0\nstep_begin 1\nstep_end 1\nprofile_window_start 2\nstep_begin 2\nstep_end 2\nprofile_window_end 2\n"
-                        "checkpoint_complete 2\ncheckpoint_complete 4\ncheckpoint_complete 6\ntrain_end 6\n");
+    assert_string_equal(
+        events.text,
+        "run_start 0\ntrain_start 0\nstep_begin 1\nstep_end 1\nprofile_window_start 2\nstep_begin 2\nstep_end 2\nprofile_window_end 2\n"
+        "checkpoint_complete 2\ncheckpoint_complete 4\ncheckpoint_complete 6\ntrain_end 6\n");
     ag_str_free(&events);
     free(s.text);
     ag_err err;
     ag_f0_stream stream = {0};
-    must(ag_f0_stream_load(&stream, in_dir("runs/t/telemetry/agoge-markers.jsonl"), AG_F0_MARKER, &err)); /* as the kernel lab's checkers read it */
+    must(ag_f0_stream_load(&stream, in_dir("runs/t/telemetry/agoge-markers.jsonl"), AG_F0_MARKER,
+                           &err)); /* as the kernel lab's checkers read it */
     assert_int_equal(stream.n, 2 + 2 * 6 + 2 + 3 + 1);
     ag_f0_stream_free(&stream);
 
@@ -260,10 +277,12 @@ static void a_window_on_step_2_marks_it_and_measures_it(void **state)
     assert_string_equal(json_string_value(json_object_get(overhead, "status")), "ok");
     assert_true(json_real_value(json_object_get(overhead, "unprofiled_step_mean_s")) > 0);
     assert_true(json_array_size(json_object_get(window, "kernels")) > 8);
-    const json_int_t n_calls = json_integer_value(json_object_get(duration, "count")), n_events = json_integer_value(json_object_get(window, "events"));
+    const json_int_t n_calls = json_integer_value(json_object_get(duration, "count")),
+                     n_events = json_integer_value(json_object_get(window, "events"));
     assert_true(n_calls > 100 && n_calls <= n_events); /* an op that calls another is one call and two events */
     assert_int_equal(json_array_size(json_object_get(trace, "traceEvents")), n_events + 2); /* the process's name, the step */
-    assert_string_equal(json_string_value(json_object_get(json_object_get(json_object_get(request, "backends"), "cupti"), "status")), "unsupported");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(json_object_get(request, "backends"), "cupti"), "status")),
+                        "unsupported");
     assert_true(json_is_null(json_object_get(request, "reason")));
     ag_json_free(&window);
     ag_json_free(&request);
@@ -293,13 +312,20 @@ static void a_window_that_cannot_be_is_refused_or_recorded_as_it_is(void **state
     (void)state;
     static const struct {
         const char *window, *sentence;
-    } wrong[] = {{"train:2", "names no last step"}, {"train:3-2", "ends at step 2, before it starts at 3"}, {"eval:1-2", "only 'train' can be profiled"},
-                 {"train:0-1", "steps count from 1"}, {"start=1,from=2", "stands there twice"}, {"color=red", "there is no field 'color'"},
-                 {"start_step=,end_step=2", "is empty"}, {"enabled=maybe", "must be true or false"}, {"train:a-b", "is no integer"}};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) RUN(1, wrong[i].sentence, "train-qlora", "--config", "run.yaml", "--profile-window", wrong[i].window);
+    } wrong[] = {{"train:2", "names no last step"},
+                 {"train:3-2", "ends at step 2, before it starts at 3"},
+                 {"eval:1-2", "only 'train' can be profiled"},
+                 {"train:0-1", "steps count from 1"},
+                 {"start=1,from=2", "stands there twice"},
+                 {"color=red", "there is no field 'color'"},
+                 {"start_step=,end_step=2", "is empty"},
+                 {"enabled=maybe", "must be true or false"},
+                 {"train:a-b", "is no integer"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        RUN(1, wrong[i].sentence, "train-qlora", "--config", "run.yaml", "--profile-window", wrong[i].window);
     setenv("AGOGE_PROFILE_WINDOW", "this is not read", 1); /* a window on the command line goes before it */
-    RUN(0, "is not supported, so nothing is measured", "train-qlora", "--config", "run.yaml", "--set", "run_name=late", "--set", "max_steps=1", "--profile-window",
-        "start=5,to=6,backend=nsight_systems");
+    RUN(0, "is not supported, so nothing is measured", "train-qlora", "--config", "run.yaml", "--set", "run_name=late", "--set",
+        "max_steps=1", "--profile-window", "start=5,to=6,backend=nsight_systems");
     unsetenv("AGOGE_PROFILE_WINDOW");
     json_t *window = load("runs/late/telemetry/profile-window.json");
     assert_string_equal(json_string_value(json_object_get(window, "backend_status")), "unsupported");
@@ -310,7 +336,7 @@ static void a_window_that_cannot_be_is_refused_or_recorded_as_it_is(void **state
     ag_json_free(&window);
 }
 
-/* ---- export -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- export ---------------------------------------------------------------------------------------------------------- */
 static void only_what_its_index_vouches_for_is_exported(void **state)
 {
     (void)state;
@@ -322,8 +348,10 @@ static void only_what_its_index_vouches_for_is_exported(void **state)
     ag_json_free(&of_model);
     file_tree_copy(in_dir("adapters/t"), in_dir("adapters/touched"));
     file_append(in_dir("adapters/touched/README.md"), "hello");
-    RUN(1, "README.md is not listed in artifact_index.json", "export-final-model", "--run-dir", "adapters/touched", "--out-dir", "merged/x");
-    RUN(1, "README.md is not listed", "merge-adapter", "--adapter-path", "adapters/touched", "--base-model", "model", "--out-dir", "merged/x");
+    RUN(1, "README.md is not listed in artifact_index.json", "export-final-model", "--run-dir", "adapters/touched", "--out-dir",
+        "merged/x");
+    RUN(1, "README.md is not listed", "merge-adapter", "--adapter-path", "adapters/touched", "--base-model", "model", "--out-dir",
+        "merged/x");
     RUN(0, NULL, "export-final-model", "--allow-unsealed", "--run-dir", "adapters/touched", "--out-dir", "merged/unsealed");
     json_t *unsealed = load("merged/unsealed/artifact_index.json");
     assert_null(json_object_get(unsealed, "producer_provenance"));
@@ -332,10 +360,13 @@ static void only_what_its_index_vouches_for_is_exported(void **state)
     file_put(in_dir("adapters/touched/checkpoint-2/pytorch_model.bin"), "x");
     RUN(1, "holds pickled weights", "export-final-model", "--adapter-path", "adapters/touched", "--out-dir", "merged/x");
     file_tree_copy(in_dir("model"), in_dir("copied"));
-    RUN(0, NULL, "export-final-model", "--run-dir", "adapters/t", "--base-model", "copied", "--out-dir", "merged/copied"); /* the same bytes elsewhere */
+    RUN(0, NULL, "export-final-model", "--run-dir", "adapters/t", "--base-model", "copied", "--out-dir",
+        "merged/copied"); /* the same bytes elsewhere */
     file_append(in_dir("copied/config.json"), " ");
-    RUN(1, "bring the base back that it was trained on", "export-final-model", "--run-dir", "adapters/t", "--base-model", "copied", "--out-dir", "merged/x");
-    RUN(1, "carries no producer_provenance", "merge-adapter", "--adapter-path", "adapters/t/checkpoint-2", "--base-model", "model", "--out-dir", "merged/x");
+    RUN(1, "bring the base back that it was trained on", "export-final-model", "--run-dir", "adapters/t", "--base-model", "copied",
+        "--out-dir", "merged/x");
+    RUN(1, "carries no producer_provenance", "merge-adapter", "--adapter-path", "adapters/t/checkpoint-2", "--base-model", "model",
+        "--out-dir", "merged/x");
     assert_false(ag_path_is_dir(in_dir("merged/x")));
 }
 

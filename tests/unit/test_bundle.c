@@ -29,7 +29,7 @@ static char *verdict(const char *dir, bool table)
     return text.text;
 }
 
-/* ---- bundles that are right ---------------------------------------------------------------------------------------------------- */
+/* ---- bundles that are right ------------------------------------------------------------------------------------------ */
 static void a_bundle_passes_twice_alike_and_is_not_touched(void **state)
 {
     (void)state;
@@ -41,8 +41,10 @@ static void a_bundle_passes_twice_alike_and_is_not_touched(void **state)
         assert_int_equal(0, chmod(bundle_file("splits"), 0555));
         assert_int_equal(0, chmod(dir, 0555));
         char *first = verdict(dir, false), *second = verdict(dir, false), want[1024];
-        snprintf(want, sizeof want, "{\n  \"schema_version\": \"agoge.bundle-verification.v1\",\n  \"verdict\": \"pass\",\n  \"bundle_path\": \"%s\",\n"
-                 "  \"bundle_schema_version\": \"agoge.reproducibility-bundle.v1\",\n  \"failures\": []\n}\n", dir);
+        snprintf(want, sizeof want,
+                 "{\n  \"schema_version\": \"agoge.bundle-verification.v1\",\n  \"verdict\": \"pass\",\n  \"bundle_path\": \"%s\",\n"
+                 "  \"bundle_schema_version\": \"agoge.reproducibility-bundle.v1\",\n  \"failures\": []\n}\n",
+                 dir);
         assert_string_equal(first, want);
         assert_string_equal(first, second);
         assert_int_equal(0, stat(bundle_file(AG_BUNDLE_INVENTORY_FILE), &after));
@@ -113,7 +115,7 @@ static void what_would_not_verify_is_not_sealed(void **state)
     bundle_end();
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------------------------------- */
 static const char *const every_file[] = {
     "run/manifest.json", "config/locked.json", "split_manifest.json", "splits/train.jsonl", "splits/validation.jsonl",
     "splits/held_out.jsonl", "adapter/artifact_index.json", "adapter/adapter_config.json", "adapter/adapter_model.safetensors",
@@ -220,7 +222,7 @@ static void special_files_and_pickled_weights_are_unsafe_paths(void **state)
     }
 }
 
-/* ---- the inventory -------------------------------------------------------------------------------------------------------------------- */
+/* ---- the inventory --------------------------------------------------------------------------------------------------- */
 static void inventory_replaced(const char *old, const char *new, const char *failures, const char *part)
 {
     bundle_begin("adapter");
@@ -240,9 +242,10 @@ static void entries_twice_or_out_of_bounds_are_named(void **state)
     inventory_replaced(entry, "{\"path\":\"a\\\\b\"", "path_escaping a\\b\n", "canonical");
     inventory_replaced(entry, "{\"path\":\"a//b\"", "path_escaping a//b\n", "canonical");
     inventory_replaced(entry, "{\"path\":\"./contract.json\"", "path_escaping ./contract.json\n", "canonical");
-    inventory_replaced(entry, "{\"path\":\"reproducibility-bundle.json\"", "invalid_json reproducibility-bundle.json\n", "lists the seal itself");
-    inventory_replaced("\"evaluation_contract_path\":\"contract.json\"", "\"evaluation_contract_path\":\"other.json\"", "missing_file other.json\n",
-                       "the inventory does not list");
+    inventory_replaced(entry, "{\"path\":\"reproducibility-bundle.json\"", "invalid_json reproducibility-bundle.json\n",
+                       "lists the seal itself");
+    inventory_replaced("\"evaluation_contract_path\":\"contract.json\"", "\"evaluation_contract_path\":\"other.json\"",
+                       "missing_file other.json\n", "the inventory does not list");
     inventory_replaced("\"evaluation_contract_path\":\"contract.json\"", "\"evaluation_contract_path\":\"a/../contract.json\"",
                        "path_escaping a/../contract.json\n", "'evaluation_contract_path'");
 }
@@ -258,7 +261,8 @@ static void a_truncated_inventory_is_invalid_json(void **state)
         bundle_expect("invalid_json reproducibility-bundle.json\n");
         bundle_end();
     }
-    static const char *const wrong[] = {"[]", "", "{\"schema_version\":\"agoge.reproducibility-bundle.v1\",\"schema_version\":\"x\"}", "\xff"};
+    static const char *const wrong[] = {"[]", "", "{\"schema_version\":\"agoge.reproducibility-bundle.v1\",\"schema_version\":\"x\"}",
+                                        "\xff"};
     for (int i = 0; i < 4; i++) {
         bundle_begin("adapter");
         file_put(bundle_file(AG_BUNDLE_INVENTORY_FILE), wrong[i]);
@@ -282,7 +286,7 @@ static void an_unknown_inventory_version_is_exactly_one_failure_that_quotes_it(v
     bundle_end();
 }
 
-/* ---- what is inside, resealed by someone who could not reach the run's own seals --------------------------------------------------------- */
+/* ---- what is inside, resealed by someone who could not reach the run's own seals ------------------------------------- */
 static void resealed(const char *which, const char *file, const char *old, const char *new, const char *failures, const char *part)
 {
     bundle_begin(which);
@@ -299,7 +303,8 @@ static void a_contract_of_version_1_or_without_an_arm_is_named(void **state)
              "'agoge.evaluation-contract.v1'");
     resealed("adapter", "contract.json", ",\"sft\":{", ",\"later\":{", "missing_evaluation_arm contract.json\n", "'sft'");
     resealed("adapter", "contract.json", "{\"base\":{", "{\"base\":null,\"other\":{", "missing_evaluation_arm contract.json\n", "'base'");
-    resealed("adapter", "contract.json", "\"context_window\":2048", "\"context_window\":4096", "invalid_json contract.json\n", "differ in context_window");
+    resealed("adapter", "contract.json", "\"context_window\":2048", "\"context_window\":4096", "invalid_json contract.json\n",
+             "differ in context_window");
     resealed("adapter", "contract.json", "\"role\":\"causal_base\"", "\"role\":\"causal_sft\"", "invalid_json contract.json\n", "role");
     bundle_begin("adapter");
     char *text = file_text(bundle_file("contract.json")), *artifact = strstr(text, "\"artifact\":{"), *end = strchr(artifact, '}');
@@ -346,15 +351,21 @@ static void remote_code_or_an_unpinned_base_breaks_the_locked_config(void **stat
 {
     (void)state;
     static const char locked[] = "config/locked.json";
-    resealed("adapter", locked, "\"trust_remote_code\":false", "\"trust_remote_code\":true", "locked_config config/locked.json\nlocked_config config/locked.json\n",
+    resealed("adapter", locked, "\"trust_remote_code\":false", "\"trust_remote_code\":true",
+             "locked_config config/locked.json\nlocked_config config/locked.json\n",
              "enables trust_remote_code"); /* and it is not what ran */
     resealed("adapter", locked, "\"revision\":\"" REVISION "\"", "\"revision\":null",
-             "artifact_index adapter/artifact_index.json\nlocked_config config/locked.json\nlocked_config config/locked.json\n", "no immutable revision");
+             "artifact_index adapter/artifact_index.json\nlocked_config config/locked.json\nlocked_config config/locked.json\n",
+             "no immutable revision");
     resealed("adapter", locked, "\"revision\":\"" REVISION "\"", "\"revision\":\"main\"",
-             "artifact_index adapter/artifact_index.json\nlocked_config config/locked.json\nlocked_config config/locked.json\n", "found main");
-    resealed("adapter", locked, "\"learning_rate\":0.0001", "\"learning_rate\":0.0002", "locked_config config/locked.json\n", "'training.learning_rate'");
-    resealed("adapter", locked, "\"max_seq_length\":512", "\"max_seq_length\":512,\"packing\":true", "locked_config config/locked.json\n", "'training.packing'");
-    resealed("adapter", locked, "\"batch_size\":1", "\"batch_size\":\"1\"", "locked_config config/locked.json\n", "'batch_size' must be an integer");
+             "artifact_index adapter/artifact_index.json\nlocked_config config/locked.json\nlocked_config config/locked.json\n",
+             "found main");
+    resealed("adapter", locked, "\"learning_rate\":0.0001", "\"learning_rate\":0.0002", "locked_config config/locked.json\n",
+             "'training.learning_rate'");
+    resealed("adapter", locked, "\"max_seq_length\":512", "\"max_seq_length\":512,\"packing\":true", "locked_config config/locked.json\n",
+             "'training.packing'");
+    resealed("adapter", locked, "\"batch_size\":1", "\"batch_size\":\"1\"", "locked_config config/locked.json\n",
+             "'batch_size' must be an integer");
 }
 
 static void a_manifest_without_its_fields_is_named(void **state)
@@ -380,9 +391,12 @@ static void a_foreign_base_or_kind_is_an_artifact_failure(void **state)
     bundle_reseal();
     bundle_expect_message("artifact_index contract.json\n", "made on another base");
     bundle_end();
-    resealed("adapter", "contract.json", "\"kind\":\"peft_adapter\"", "\"kind\":\"merged_model\"", "artifact_index contract.json\n", "not there");
-    resealed("merged", "contract.json", "\"kind\":\"merged_model\"", "\"kind\":\"peft_adapter\"", "artifact_index contract.json\n", "adapter/artifact_index.json");
-    resealed("adapter", "contract.json", "\"artifact_index_path\":\"adapter/", "\"artifact_index_path\":\"../adapter/", "path_escaping contract.json\n", "leaves the bundle");
+    resealed("adapter", "contract.json", "\"kind\":\"peft_adapter\"", "\"kind\":\"merged_model\"", "artifact_index contract.json\n",
+             "not there");
+    resealed("merged", "contract.json", "\"kind\":\"merged_model\"", "\"kind\":\"peft_adapter\"", "artifact_index contract.json\n",
+             "adapter/artifact_index.json");
+    resealed("adapter", "contract.json", "\"artifact_index_path\":\"adapter/", "\"artifact_index_path\":\"../adapter/",
+             "path_escaping contract.json\n", "leaves the bundle");
 }
 
 static void an_adapter_or_model_of_another_layout_fails(void **state)
@@ -391,12 +405,17 @@ static void an_adapter_or_model_of_another_layout_fails(void **state)
     static const struct {
         const char *which, *folder, *file, *old, *new, *failures, *part;
     } cases[] = {
-        {"adapter", "adapter", "adapter/adapter_config.json", "\"peft_type\"", "\"poft_type\"", "artifact_index adapter/adapter_config.json\n", "peft_type"},
-        {"adapter", "adapter", "adapter/adapter_config.json", "\"base_model_name_or_path\"", "\"base\"", "artifact_index adapter/adapter_config.json\n", "base_model"},
-        {"adapter", "adapter", "adapter/adapter_config.json", REVISION, "main", "artifact_index adapter/adapter_config.json\n", "another revision"},
+        {"adapter", "adapter", "adapter/adapter_config.json", "\"peft_type\"", "\"poft_type\"",
+         "artifact_index adapter/adapter_config.json\n", "peft_type"},
+        {"adapter", "adapter", "adapter/adapter_config.json", "\"base_model_name_or_path\"", "\"base\"",
+         "artifact_index adapter/adapter_config.json\n", "base_model"},
+        {"adapter", "adapter", "adapter/adapter_config.json", REVISION, "main", "artifact_index adapter/adapter_config.json\n",
+         "another revision"},
         {"adapter", "adapter", "adapter/adapter_config.json", "{", "", "invalid_json adapter/adapter_config.json\n", NULL},
-        {"merged", "merged", "merged/model.safetensors.index.json", "model-00002", "model-00003", "missing_file merged/model-00003-of-00002.safetensors\n", "shard index"},
-        {"merged", "merged", "merged/model.safetensors.index.json", "weight_map", "map", "artifact_index merged/model.safetensors.index.json\n", "weight_map"},
+        {"merged", "merged", "merged/model.safetensors.index.json", "model-00002", "model-00003",
+         "missing_file merged/model-00003-of-00002.safetensors\n", "shard index"},
+        {"merged", "merged", "merged/model.safetensors.index.json", "weight_map", "map",
+         "artifact_index merged/model.safetensors.index.json\n", "weight_map"},
         {"merged", "merged", "merged/config.json", "model_type", "type", "artifact_index merged/config.json\n", "model_type"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -425,7 +444,8 @@ static void an_index_without_provenance_or_with_a_wrong_one_fails(void **state)
     bundle_begin("adapter");
     must(ag_artifact_index_write(bundle_file("adapter"), "x", NULL, 1, &err));
     bundle_reindex("adapter");
-    bundle_expect_message("artifact_index adapter/artifact_index.json\nmodified_file adapter/artifact_index.json\n", "no producer_provenance");
+    bundle_expect_message("artifact_index adapter/artifact_index.json\nmodified_file adapter/artifact_index.json\n",
+                          "no producer_provenance");
     bundle_end();
     resealed("adapter", "adapter/artifact_index.json", "\"training_split_name\": \"train\"", "\"training_split_name\": \"held_out\"",
              "modified_file adapter/artifact_index.json\nsplit_identity adapter/artifact_index.json\n", "'held_out'");
@@ -433,10 +453,11 @@ static void an_index_without_provenance_or_with_a_wrong_one_fails(void **state)
              "modified_file adapter/artifact_index.json\npath_escaping adapter/artifact_index.json\n", "'..'");
     resealed("adapter", "adapter/artifact_index.json", "\"file\": \"adapter_config.json\"", "\"file\": \"adapter_model.safetensors\"",
              "duplicate_path adapter/artifact_index.json\nmodified_file adapter/artifact_index.json\n", "twice");
-    resealed("adapter", "adapter/artifact_index.json", "\"output_dir\"", "\"outputs\"", "invalid_json adapter/artifact_index.json\nmodified_file adapter/artifact_index.json\n", "output_dir");
+    resealed("adapter", "adapter/artifact_index.json", "\"output_dir\"", "\"outputs\"",
+             "invalid_json adapter/artifact_index.json\nmodified_file adapter/artifact_index.json\n", "output_dir");
 }
 
-/* ---- the split ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the split ------------------------------------------------------------------------------------------------------- */
 static void a_split_that_is_not_the_frozen_one_is_named(void **state)
 {
     (void)state;
@@ -449,25 +470,31 @@ static void a_split_that_is_not_the_frozen_one_is_named(void **state)
     must(ag_sha256_file(&after, bundle_file("splits/validation.jsonl"), &err));
     file_replace(bundle_file("split_manifest.json"), before.hex, after.hex);
     bundle_reseal();
-    bundle_expect_message("split_identity adapter/artifact_index.json\nsplit_identity contract.json\nsplit_identity splits/validation.jsonl\n",
-                          "row 1 is not the member");
+    bundle_expect_message(
+        "split_identity adapter/artifact_index.json\nsplit_identity contract.json\nsplit_identity splits/validation.jsonl\n",
+        "row 1 is not the member");
     bundle_end();
-    static const char manifest[] = "split_manifest.json", others[] = "split_identity adapter/artifact_index.json\nsplit_identity contract.json\n";
+    static const char manifest[] = "split_manifest.json",
+                      others[] = "split_identity adapter/artifact_index.json\nsplit_identity contract.json\n";
     char want[512];
     snprintf(want, sizeof want, "%ssplit_identity split_manifest.json\nsplit_identity splits/train.jsonl\n", others);
     resealed("adapter", manifest, "\"record_count\":4", "\"record_count\":5", want, "has 5 records and 4 members");
     snprintf(want, sizeof want, "%ssplit_identity split_manifest.json\n", others);
     resealed("adapter", manifest, "\"record_count\":9", "\"record_count\":10", want, "the source had 10 records");
     resealed("adapter", manifest, "\"lineage_cross_split\":0", "\"lineage_cross_split\":1", want, "leakage audit");
-    resealed("adapter", manifest, "\"lineage_id\":\"train-line-0\"", "\"lineage_id\":\"held_out-line-0\"", want, "the lineage_id of row 1 of train stands again in row 1 of held_out");
-    resealed("adapter", manifest, "\"canonical_id\":\"train-0\"", "\"canonical_id\":\"train-1\"", want, "the canonical_id of row 1 of train stands again in row 2 of train");
+    resealed("adapter", manifest, "\"lineage_id\":\"train-line-0\"", "\"lineage_id\":\"held_out-line-0\"", want,
+             "the lineage_id of row 1 of train stands again in row 1 of held_out");
+    resealed("adapter", manifest, "\"canonical_id\":\"train-0\"", "\"canonical_id\":\"train-1\"", want,
+             "the canonical_id of row 1 of train stands again in row 2 of train");
     resealed("adapter", manifest, "split-manifest.v1", "split-manifest.v2",
              "split_identity contract.json\nunknown_schema_version split_manifest.json\n", "'agoge.split-manifest.v2'");
-    resealed("adapter", manifest, "\"exclusions\"", "\"inclusions\"", "invalid_json split_manifest.json\nsplit_identity contract.json\n", "'exclusions'");
+    resealed("adapter", manifest, "\"exclusions\"", "\"inclusions\"", "invalid_json split_manifest.json\nsplit_identity contract.json\n",
+             "'exclusions'");
     resealed("adapter", manifest, "\"path\":\"splits/train.jsonl\"", "\"path\":\"../train.jsonl\"",
              "path_escaping ../train.jsonl\nsplit_identity adapter/artifact_index.json\nsplit_identity contract.json\n", "'..'");
     resealed("adapter", manifest, "\"path\":\"splits/train.jsonl\"", "\"path\":\"splits/other.jsonl\"",
-             "missing_file splits/other.jsonl\nsplit_identity adapter/artifact_index.json\nsplit_identity contract.json\n", "does not list it");
+             "missing_file splits/other.jsonl\nsplit_identity adapter/artifact_index.json\nsplit_identity contract.json\n",
+             "does not list it");
     resealed("adapter", "contract.json", "\"held_out-0\",\"held_out-1\"", "\"held_out-1\",\"held_out-0\"",
              "split_identity contract.json\nsplit_identity contract.json\n", "in their order");
 }
@@ -487,20 +514,32 @@ static void a_list_of_members_is_read_as_strictly_as_any_json(void **state)
 {
     (void)state;
 #define DIGEST "\"0000000000000000000000000000000000000000000000000000000000000000\""
-#define MEMBER "{\"canonical_id\":\"a]\\\"{\",\"lineage_id\":\"a\",\"group_id\":null,\"source_coordinate\":\"x:1\",\"content_sha256\":" DIGEST \
-               ",\"raw_line_sha256\":" DIGEST ",\"materialized_line_sha256\":" DIGEST "}"
+#define MEMBER                                                                                                                           \
+    "{\"canonical_id\":\"a]\\\"{\",\"lineage_id\":\"a\",\"group_id\":null,\"source_coordinate\":\"x:1\",\"content_sha256\":" DIGEST      \
+    ",\"raw_line_sha256\":" DIGEST ",\"materialized_line_sha256\":" DIGEST "}"
 #define LIST(inside) "{\"splits\":{\"train\":{\"members\":[" inside "]}}}"
     assert_true(manifest_is_read(LIST("")));
     assert_true(manifest_is_read(LIST(" " MEMBER " , " MEMBER "\n")));
-    assert_true(manifest_is_read("{\"splits\":{\"other\":{\"members\":[1,{}]}},\"members\":[2]}")); /* not a list of ours: the schema judges it */
-    static const char *const wrong[] = {LIST(MEMBER ","), LIST("," MEMBER), LIST(MEMBER MEMBER), LIST("1"), LIST("[]"), LIST(MEMBER ",," MEMBER), LIST("{}"),
-                                        "{\"splits\":{\"train\":{\"members\":[" MEMBER, "{\"splits\":{\"train\":{\"members\":[]}}}}", "[]", "",
-                                        "{\"splits\":{\"train\":{\"members\":[],\"members\":[]}}}", "{\"splits\":{\"tr\\u0061in\":{\"members\":[" MEMBER "]}}}"};
+    assert_true(
+        manifest_is_read("{\"splits\":{\"other\":{\"members\":[1,{}]}},\"members\":[2]}")); /* not a list of ours: the schema judges it */
+    static const char *const wrong[] = {LIST(MEMBER ","),
+                                        LIST("," MEMBER),
+                                        LIST(MEMBER MEMBER),
+                                        LIST("1"),
+                                        LIST("[]"),
+                                        LIST(MEMBER ",," MEMBER),
+                                        LIST("{}"),
+                                        "{\"splits\":{\"train\":{\"members\":[" MEMBER,
+                                        "{\"splits\":{\"train\":{\"members\":[]}}}}",
+                                        "[]",
+                                        "",
+                                        "{\"splits\":{\"train\":{\"members\":[],\"members\":[]}}}",
+                                        "{\"splits\":{\"tr\\u0061in\":{\"members\":[" MEMBER "]}}}"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         if (manifest_is_read(wrong[i])) fail_msg("was read: %s", wrong[i]);
 }
 
-/* ---- a tree that changes ------------------------------------------------------------------------------------------------------------------- */
+/* ---- a tree that changes --------------------------------------------------------------------------------------------- */
 static void a_file_that_is_not_the_scanned_one_is_never_read(void **state)
 {
     (void)state;
@@ -543,7 +582,7 @@ static void a_file_that_is_not_the_scanned_one_is_never_read(void **state)
     }
 }
 
-/* ---- how it is printed ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- how it is printed ----------------------------------------------------------------------------------------------- */
 static void a_table_escapes_what_a_file_name_can_hold(void **state)
 {
     (void)state;
@@ -551,9 +590,12 @@ static void a_table_escapes_what_a_file_name_can_hold(void **state)
     const char *dir = bundle_begin("adapter");
     file_put(bundle_file("a\nverdict pass\x1b[2K\xe2\x80\xae"), "x");
     char *table = verdict(dir, true);
-    snprintf(want, sizeof want, "verdict               fail\nbundle                %s\nbundle_schema_version agoge.reproducibility-bundle.v1\n"
-             "failures              1\n  extra_file: a\\nverdict pass\\x1b[2K\\u202e: is not listed in the inventory; remove it, or seal the bundle again if it "
-             "belongs there\n", dir);
+    snprintf(want, sizeof want,
+             "verdict               fail\nbundle                %s\nbundle_schema_version agoge.reproducibility-bundle.v1\n"
+             "failures              1\n  extra_file: a\\nverdict pass\\x1b[2K\\u202e: is not listed in the inventory; remove it, or seal "
+             "the bundle again if it "
+             "belongs there\n",
+             dir);
     assert_string_equal(table, want);
     free(table);
     bundle_end();

@@ -32,12 +32,13 @@ static bool exists(const char *path)
 static ag_status seal(const ag_sign_key *key, ag_err *err)
 {
     ag_bundle_report report;
-    const ag_status status = ag_bundle_seal(&report, bundle_file(""), &(ag_bundle_seal_options){.parts = AG_BUNDLE_PARTS_DEFAULT, .key = key, .n_threads = 1}, err);
+    const ag_status status = ag_bundle_seal(&report, bundle_file(""),
+                                            &(ag_bundle_seal_options){.parts = AG_BUNDLE_PARTS_DEFAULT, .key = key, .n_threads = 1}, err);
     ag_bundle_report_free(&report);
     return status;
 }
 
-/* ---- signatures ------------------------------------------------------------------------------------------------------------------- */
+/* ---- signatures ------------------------------------------------------------------------------------------------------ */
 static void expect_signature(const char *key_file, ag_signature_state state, const char *failures)
 {
     ag_err err;
@@ -47,7 +48,8 @@ static void expect_signature(const char *key_file, ag_signature_state state, con
     if (key_file) must(ag_verify_key_load(&key, golden(key_file), &err));
     must(ag_bundle_verify(&report, bundle_file(""), &(ag_bundle_verify_options){.n_threads = 1, .key = key}, &err));
     ag_str_add(&found, "");
-    for (size_t i = 0; i < report.n; i++) ag_str_printf(&found, "%s %s\n", ag_bundle_code_name(report.failures[i].code), report.failures[i].path);
+    for (size_t i = 0; i < report.n; i++)
+        ag_str_printf(&found, "%s %s\n", ag_bundle_code_name(report.failures[i].code), report.failures[i].path);
     assert_string_equal(found.text, failures);
     assert_int_equal(report.signature, state);
     ag_str_free(&found);
@@ -116,7 +118,7 @@ static void keys_of_other_kinds_are_refused(void **state)
     scratch_dir_remove();
 }
 
-/* ---- gathering --------------------------------------------------------------------------------------------------------------------- */
+/* ---- gathering ------------------------------------------------------------------------------------------------------- */
 /* The golden bundle's parts, scattered as a run, a split and an evaluation lie. */
 static char run_dir[600], manifest[600], split[600], contract[600], merged[600], out[600];
 
@@ -147,8 +149,14 @@ static void scatter(const char *which)
 static ag_status gather(const char *merged_dir, ag_err *err)
 {
     ag_bundle_report report;
-    const ag_status status = ag_bundle_gather(&report, out, &(ag_bundle_gather_options){
-        .run_dir = run_dir, .run_manifest = manifest, .split_manifest = split, .contract = contract, .merged_dir = merged_dir, .n_threads = 1}, err);
+    const ag_status status = ag_bundle_gather(&report, out,
+                                              &(ag_bundle_gather_options){.run_dir = run_dir,
+                                                                          .run_manifest = manifest,
+                                                                          .split_manifest = split,
+                                                                          .contract = contract,
+                                                                          .merged_dir = merged_dir,
+                                                                          .n_threads = 1},
+                                              err);
     ag_bundle_report_free(&report);
     return status;
 }
@@ -203,7 +211,7 @@ static void what_would_not_verify_is_not_gathered(void **state)
     bundle_end();
 }
 
-/* ---- faults ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- faults ---------------------------------------------------------------------------------------------------------- */
 static int n_calls, fail_at; /* fail_at 0: never */
 static bool fails(void) { return ++n_calls == fail_at && (errno = EIO); }
 static int faulty_open(const char *path, int flags, unsigned mode) { return fails() ? -1 : ag_fs_system_calls.open(path, flags, mode); }
@@ -298,7 +306,7 @@ static void a_fault_at_any_call_of_a_gather_leaves_a_whole_bundle_or_none(void *
     bundle_end();
 }
 
-/* ---- kills and races -------------------------------------------------------------------------------------------------------------------- */
+/* ---- kills and races ------------------------------------------------------------------------------------------------- */
 static void sixty_kills_leave_nothing_half_valid(void **state)
 {
     (void)state;
@@ -359,7 +367,8 @@ static void a_bundle_that_changes_meanwhile_never_passes_with_foreign_bytes(void
         must(ag_bundle_verify(&report, bundle_file(""), &(ag_bundle_verify_options){.n_threads = 1}, &err));
         for (size_t k = 0; k < report.n; k++) {
             const ag_bundle_code code = report.failures[k].code;
-            if (code != AG_BUNDLE_MODIFIED_FILE && code != AG_BUNDLE_MISSING_FILE && code != AG_BUNDLE_UNSAFE_SYMLINK && code != AG_BUNDLE_EXTRA_FILE)
+            if (code != AG_BUNDLE_MODIFIED_FILE && code != AG_BUNDLE_MISSING_FILE && code != AG_BUNDLE_UNSAFE_SYMLINK &&
+                code != AG_BUNDLE_EXTRA_FILE)
                 fail_msg("%s %s: %s", ag_bundle_code_name(code), report.failures[k].path, report.failures[k].message);
         }
         n_failed += !ag_bundle_passes(&report);

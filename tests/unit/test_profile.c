@@ -58,9 +58,16 @@ static void attention_counts_the_pairs_that_see_each_other(void **state)
                 ag_profile profile = {.is_on = true};
                 ag_backend be = backend_with(&profile, scratch, sizeof scratch);
                 const ag_attention_span span = {0, n_q, 0, n_kv};
-                must(ag_attention_fwd(&be, &(ag_attention_fwd_args){
-                    .o = ag_cube_f32(o, n_q, H, D), .q = ag_cube_f32(q, n_q, H, D), .k = ag_cube_f32(k, n_kv, 1, D), .v = ag_cube_f32(v, n_kv, 1, D),
-                    .spans = &span, .n_spans = 1, .window = window, .scale = 1}, &err));
+                must(ag_attention_fwd(&be,
+                                      &(ag_attention_fwd_args){.o = ag_cube_f32(o, n_q, H, D),
+                                                               .q = ag_cube_f32(q, n_q, H, D),
+                                                               .k = ag_cube_f32(k, n_kv, 1, D),
+                                                               .v = ag_cube_f32(v, n_kv, 1, D),
+                                                               .spans = &span,
+                                                               .n_spans = 1,
+                                                               .window = window,
+                                                               .scale = 1},
+                                      &err));
                 double pairs = 0;
                 for (int64_t i = 0; i < n_q; i++)
                     for (int64_t j = 0; j < n_kv; j++) pairs += j <= i + n_kv - n_q && (window == 0 || j > i + n_kv - n_q - window);
@@ -95,8 +102,12 @@ static void windows_are_read_in_every_form(void **state)
         int64_t start, end;
         bool enabled;
         const char *backend;
-    } cases[] = {{"train:1-2", 1, 2, true, "torch"}, {"train/3..5", 3, 5, true, "torch"}, {" train : 4 : 4 ", 4, 4, true, "torch"},
-                 {"start=7", 7, 7, true, "torch"}, {"end=3", 1, 3, true, "torch"}, {"phase=train, from=2, to=9, backend=cupti", 2, 9, true, "cupti"},
+    } cases[] = {{"train:1-2", 1, 2, true, "torch"},
+                 {"train/3..5", 3, 5, true, "torch"},
+                 {" train : 4 : 4 ", 4, 4, true, "torch"},
+                 {"start=7", 7, 7, true, "torch"},
+                 {"end=3", 1, 3, true, "torch"},
+                 {"phase=train, from=2, to=9, backend=cupti", 2, 9, true, "cupti"},
                  {"start_step=1,end_step=1,enabled=FALSE", 1, 1, false, "torch"}};
     ag_err err;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
