@@ -34,8 +34,10 @@ typedef struct {
     cli_format_options format;
 } mixture_options;
 static const cli_option mixture_table[] = {
-    CLI_STRING("policy", mixture_options, mixture.policy, "FILE", "JSON: policy, sources and what is reserved (docs/data.md)", CLI_REQUIRED),
-    CLI_STRING("output-dir", mixture_options, mixture.output_dir, "DIR", "where the mixture appears; must not exist", CLI_REQUIRED),
+    CLI_STRING("policy", mixture_options, mixture.policy, "FILE", "JSON: policy, sources and what is reserved (docs/data.md)",
+               CLI_REQUIRED),
+    CLI_STRING("output-dir", mixture_options, mixture.output_dir, "DIR", "where the mixture appears; must not exist",
+               CLI_REQUIRED),
     CLI_INT("threads", mixture_options, threads, "N", "threads to use (default: the physical cores of this process)", 1, 256),
     CLI_FORMAT(mixture_options, format),
     CLI_END,
@@ -50,9 +52,17 @@ static ag_status count_tokens(ag_split_token_counts counts[AG_N_SPLITS], const t
     AG_TRY(cli_find_model(&path, o->model, o->revision, arena, err));
     AG_TRY(ag_model_text_open(&text, path, err));
     const char *revision = o->revision ? o->revision : "unpinned";
-    ag_status status = ag_split_tokens_write(counts, &(ag_split_tokens_options){
-        .split_manifest = o->manifest, .output_dir = o->output, .model_id = o->model, .model_revision = revision, .tokenizer_id = o->model,
-        .tokenizer_revision = revision, .tokenizer = text->tokenizer, .context_limit = o->context_limit, .n_threads = threads_of(o->threads)}, err);
+    ag_status status = ag_split_tokens_write(counts,
+                                             &(ag_split_tokens_options){.split_manifest = o->manifest,
+                                                                        .output_dir = o->output,
+                                                                        .model_id = o->model,
+                                                                        .model_revision = revision,
+                                                                        .tokenizer_id = o->model,
+                                                                        .tokenizer_revision = revision,
+                                                                        .tokenizer = text->tokenizer,
+                                                                        .context_limit = o->context_limit,
+                                                                        .n_threads = threads_of(o->threads)},
+                                             err);
     ag_model_text_close(&text);
     return status;
 }
@@ -70,8 +80,9 @@ static int run_tokens(int argc, char **argv)
     ag_jw_object(&w, NULL);
     for (int s = 0; s < AG_N_SPLITS && !status; s++) {
         if (!cli_format_is_json(&o.format))
-            printf("%-10s %lld records, %lld tokens, %lld to %lld, %lld truncated\n", ag_split_name_text(s), (long long)counts[s].n_rows,
-                   (long long)counts[s].total, (long long)counts[s].minimum, (long long)counts[s].maximum, (long long)counts[s].truncated);
+            printf("%-10s %lld records, %lld tokens, %lld to %lld, %lld truncated\n", ag_split_name_text(s),
+                   (long long)counts[s].n_rows, (long long)counts[s].total, (long long)counts[s].minimum,
+                   (long long)counts[s].maximum, (long long)counts[s].truncated);
         ag_jw_object(&w, ag_split_name_text(s));
         ag_jw_int(&w, "record_count", counts[s].n_rows);
         ag_jw_int(&w, "total_tokens", counts[s].total);
@@ -109,14 +120,17 @@ static int run_mixture(int argc, char **argv)
         printf("%s\n", out.text);
         ag_str_free(&out);
     } else {
-        printf("%lld records of %d sources, %lld of %lld tokens, in %s\n", (long long)r.n_records, r.n_sources, (long long)r.n_tokens,
-               (long long)r.budget, o.mixture.output_dir);
+        printf("%lld records of %d sources, %lld of %lld tokens, in %s\n", (long long)r.n_records, r.n_sources,
+               (long long)r.n_tokens, (long long)r.budget, o.mixture.output_dir);
     }
     return 0;
 }
 
-const cli_command cli_token_statistics = {
-    .name = "token-statistics", .summary = "count a frozen split's tokens, beside it and never in it", .options = token_table, .run = run_tokens};
-const cli_command cli_compose_mixture = {
-    .name = "compose-mixture", .summary = "a training mixture of frozen train splits within a token budget", .options = mixture_table,
-    .run = run_mixture};
+const cli_command cli_token_statistics = {.name = "token-statistics",
+                                          .summary = "count a frozen split's tokens, beside it and never in it",
+                                          .options = token_table,
+                                          .run = run_tokens};
+const cli_command cli_compose_mixture = {.name = "compose-mixture",
+                                         .summary = "a training mixture of frozen train splits within a token budget",
+                                         .options = mixture_table,
+                                         .run = run_mixture};

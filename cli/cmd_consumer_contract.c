@@ -28,7 +28,8 @@ static ag_status refuse_gpus(ag_err *err)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     if (visible && *visible && strcmp(visible, "-1") != 0)
-        return ag_fail(err, AG_E_CONFIG, "CUDA_VISIBLE_DEVICES is '%s': consumer-contract runs without GPUs; set it to -1", visible);
+        return ag_fail(err, AG_E_CONFIG, "CUDA_VISIBLE_DEVICES is '%s': consumer-contract runs without GPUs; set it to -1",
+                       visible);
     if (!visible && ag_path_is_dir("/proc/driver/nvidia/gpus"))
         return ag_fail(err, AG_E_CONFIG, "a GPU is visible: consumer-contract runs without GPUs; set CUDA_VISIBLE_DEVICES=-1");
     return AG_OK;
@@ -47,11 +48,13 @@ static ag_status refuse_same_stems(const options *o, ag_arena *arena, ag_err *er
     for (int i = 0; i < o->inputs.n; i++)
         for (int j = 0; j < i; j++)
             if (strcmp(stem_of(o->inputs.items[i], arena), stem_of(o->inputs.items[j], arena)) == 0)
-                return ag_fail(err, AG_E_USAGE, "%s and %s would write the same sidecar; check them into two folders", o->inputs.items[j], o->inputs.items[i]);
+                return ag_fail(err, AG_E_USAGE, "%s and %s would write the same sidecar; check them into two folders",
+                               o->inputs.items[j], o->inputs.items[i]);
     return AG_OK;
 }
 
-static ag_status check_one(const options *o, const char *input, const char *dir, ag_json_writer *w, bool *ok, ag_arena *arena, ag_err *err)
+static ag_status check_one(const options *o, const char *input, const char *dir, ag_json_writer *w, bool *ok, ag_arena *arena,
+                           ag_err *err)
 {
     char *path;
     ag_consumer_result r;
@@ -97,11 +100,14 @@ static int run(int argc, char **argv)
     ag_status status = check_all(&o, &ok, &out, &arena, &err);
     if (!status && cli_format_is_json(&o.format)) printf("%s\n", out.text);
     if (!status && !ok)
-        status = ag_fail(&err, AG_E_VERIFY, "not every row keeps the contract; the sidecars in %s say which and why", o.out_dir);
+        status =
+            ag_fail(&err, AG_E_VERIFY, "not every row keeps the contract; the sidecars in %s say which and why", o.out_dir);
     ag_str_free(&out);
     ag_arena_free(&arena);
     return status ? cli_fail(&err) : 0;
 }
 
-const cli_command cli_consumer_contract = {
-    .name = "consumer-contract", .summary = "check incoming JSONL on the CPU and write a sidecar for each file", .options = table, .run = run};
+const cli_command cli_consumer_contract = {.name = "consumer-contract",
+                                           .summary = "check incoming JSONL on the CPU and write a sidecar for each file",
+                                           .options = table,
+                                           .run = run};

@@ -1,8 +1,9 @@
 /* agoge freeze-granite-first-sft and run-granite-first-sft: an experiment that is fixed before it runs, and its run.
  *
- * Beside the contract: g0-contract.json, g0-base/ (before anything is trained), training/ (the run), evaluation-contract.json, g1-sft/,
- * comparison.json, regressions.jsonl, statistics.json, training-results.json, report.md, reproduction.md. Each stage is a process of its own, so
- * that the adapter that is judged is the one on disk. What a stage has finished is not done again: a run that was stopped goes on. */
+ * Beside the contract: g0-contract.json, g0-base/ (before anything is trained), training/ (the run), evaluation-contract.json,
+ * g1-sft/, comparison.json, regressions.jsonl, statistics.json, training-results.json, report.md, reproduction.md. Each stage
+ * is a process of its own, so that the adapter that is judged is the one on disk. What a stage has finished is not done again:
+ * a run that was stopped goes on. */
 #define _GNU_SOURCE
 #include "cli/commands.h"
 #include "cli/run_facts.h"
@@ -31,7 +32,8 @@ static const cli_option freeze_table[] = {
     CLI_STRING("experiment-id", options, freeze.experiment_id, "ID", "names the experiment", CLI_REQUIRED),
     CLI_STRING("output-dir", options, freeze.output_dir, "DIR", "where the contract appears; must not exist", CLI_REQUIRED),
     CLI_STRING("split-manifest", options, freeze.split_manifest, "FILE", "split_manifest.json of a frozen split", CLI_REQUIRED),
-    CLI_STRING("qualification-report", options, freeze.qualification_report, "FILE", "agoge.model-compatibility.v1 of the model, passed", CLI_REQUIRED),
+    CLI_STRING("qualification-report", options, freeze.qualification_report, "FILE",
+               "agoge.model-compatibility.v1 of the model, passed", CLI_REQUIRED),
     CLI_FORMAT(options, format),
     CLI_END,
 };
@@ -43,16 +45,19 @@ static const cli_option run_table[] = {
     CLI_END,
 };
 
-/* ---- freeze ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- freeze ------------------------------------------------------------------------------------------------------ */
 static ag_status freeze(options *o, ag_sha256 *digest, ag_arena *arena, ag_err *err)
 {
     ag_run_record facts = {0};
     cli_run_facts(&facts, arena);
     if (!facts.git.is_known)
-        return ag_fail(err, AG_E_CONFIG, "the working directory is in no git work tree, or git cannot be asked; an experiment is frozen from a known "
-                       "commit, go to its repository");
+        return ag_fail(
+            err, AG_E_CONFIG,
+            "the working directory is in no git work tree, or git cannot be asked; an experiment is frozen from a known "
+            "commit, go to its repository");
     if (facts.git.dirty)
-        return ag_fail(err, AG_E_CONFIG, "the git work tree differs from commit %s; commit or undo the changes, then freeze", facts.git.commit);
+        return ag_fail(err, AG_E_CONFIG, "the git work tree differs from commit %s; commit or undo the changes, then freeze",
+                       facts.git.commit);
     o->freeze.git_commit = facts.git.commit;
     o->freeze.n_threads = ag_physical_cores();
     return ag_experiment_freeze(digest, &o->freeze, err);
@@ -71,7 +76,7 @@ static int run_freeze(int argc, char **argv)
     return status ? cli_fail(&err) : 0;
 }
 
-/* ---- run ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- run --------------------------------------------------------------------------------------------------------- */
 typedef struct {
     const options *o;
     ag_experiment *e;
@@ -103,14 +108,29 @@ static ag_status score_base(experiment_run *r, ag_err *err)
 {
     const ag_qualification *m = &r->e->model;
     const char *output = in(r, ".stage-g0");
-    const char *words[48] = {"g0-held-out-eval", "--experiment-id", r->e->id, "--split-manifest", r->e->split_manifest, "--base-model-id", m->model_repository,
-                             "--base-revision", m->model_revision, "--context-window", NUMBER(&r->arena, AG_EXPERIMENT_WINDOW), "--max-new-tokens",
-                             NUMBER(&r->arena, AG_EXPERIMENT_NEW_TOKENS), "--seed", NUMBER(&r->arena, AG_EXPERIMENT_SEED), "--output-dir", output};
+    const char *words[48] = {"g0-held-out-eval",
+                             "--experiment-id",
+                             r->e->id,
+                             "--split-manifest",
+                             r->e->split_manifest,
+                             "--base-model-id",
+                             m->model_repository,
+                             "--base-revision",
+                             m->model_revision,
+                             "--context-window",
+                             NUMBER(&r->arena, AG_EXPERIMENT_WINDOW),
+                             "--max-new-tokens",
+                             NUMBER(&r->arena, AG_EXPERIMENT_NEW_TOKENS),
+                             "--seed",
+                             NUMBER(&r->arena, AG_EXPERIMENT_SEED),
+                             "--output-dir",
+                             output};
     r->stage = "g0-base";
     if (is_there(r, "g0-base/metrics.json")) return AG_OK;
     add_compute(r, words, 17);
     if (!ag_path_is_dir(output)) AG_TRY(cli_stage_run(words, in(r, ".stage-output"), "scoring the base", err));
-    if (!is_there(r, "g0-contract.json")) AG_TRY(ag_rename_synced(in(r, ".stage-g0/g0-contract.json"), in(r, "g0-contract.json"), err));
+    if (!is_there(r, "g0-contract.json"))
+        AG_TRY(ag_rename_synced(in(r, ".stage-g0/g0-contract.json"), in(r, "g0-contract.json"), err));
     AG_TRY(ag_rename_synced(in(r, ".stage-g0/g0-base"), in(r, "g0-base"), err));
     return ag_remove_tree(output, err);
 }
@@ -120,8 +140,8 @@ static ag_status keep_training_result(experiment_run *r, ag_err *err)
 {
     json_t *result;
     AG_TRY(ag_json_load(&result, in(r, ".stage-output"), 1 << 20, err));
-    json_t *root = json_pack("{s:s, s:s, s:s, s:O}", "status", "trained", "experiment_id", r->e->id, "experiment_contract_sha256", r->e->sha256.hex, "result",
-                             result);
+    json_t *root = json_pack("{s:s, s:s, s:s, s:O}", "status", "trained", "experiment_id", r->e->id,
+                             "experiment_contract_sha256", r->e->sha256.hex, "result", result);
     ag_str text = {0};
     ag_json_add_canonical(&text, root);
     ag_str_add_char(&text, '\n');
@@ -154,10 +174,27 @@ static ag_status score_adapter(experiment_run *r, ag_err *err)
 {
     const ag_qualification *m = &r->e->model;
     const char *output = in(r, ".stage-g1");
-    const char *words[48] = {"held-out-eval", "--split-manifest", r->e->split_manifest, "--sft-artifact", r->adapter, "--base-model-id", m->model_repository,
-                             "--base-revision", m->model_revision, "--tokenizer-id", m->tokenizer_repository, "--tokenizer-revision", m->tokenizer_revision,
-                             "--context-window", NUMBER(&r->arena, AG_EXPERIMENT_WINDOW), "--max-new-tokens", NUMBER(&r->arena, AG_EXPERIMENT_NEW_TOKENS),
-                             "--seed", NUMBER(&r->arena, AG_EXPERIMENT_SEED), "--output-dir", output};
+    const char *words[48] = {"held-out-eval",
+                             "--split-manifest",
+                             r->e->split_manifest,
+                             "--sft-artifact",
+                             r->adapter,
+                             "--base-model-id",
+                             m->model_repository,
+                             "--base-revision",
+                             m->model_revision,
+                             "--tokenizer-id",
+                             m->tokenizer_repository,
+                             "--tokenizer-revision",
+                             m->tokenizer_revision,
+                             "--context-window",
+                             NUMBER(&r->arena, AG_EXPERIMENT_WINDOW),
+                             "--max-new-tokens",
+                             NUMBER(&r->arena, AG_EXPERIMENT_NEW_TOKENS),
+                             "--seed",
+                             NUMBER(&r->arena, AG_EXPERIMENT_SEED),
+                             "--output-dir",
+                             output};
     r->stage = "g1-sft";
     add_compute(r, words, 21);
     if (ag_path_is_dir(output)) return AG_OK;
@@ -182,12 +219,15 @@ static ag_status publish_comparison(experiment_run *r, ag_err *err)
 static ag_status publish_reproduction(experiment_run *r, ag_err *err)
 {
     ag_str text = {0};
-    ag_str_printf(&text, "# How to run this again\n\nExperiment `%s`, contract SHA-256 `%s`, frozen from commit `%s`.\n\n", r->e->id, r->e->sha256.hex,
+    ag_str_printf(&text, "# How to run this again\n\nExperiment `%s`, contract SHA-256 `%s`, frozen from commit `%s`.\n\n",
+                  r->e->id, r->e->sha256.hex, r->e->git_commit);
+    ag_str_printf(&text, "    git checkout %s\n    agoge run-granite-first-sft --contract " AG_EXPERIMENT_FILE "\n\n",
                   r->e->git_commit);
-    ag_str_printf(&text, "    git checkout %s\n    agoge run-granite-first-sft --contract " AG_EXPERIMENT_FILE "\n\n", r->e->git_commit);
-    ag_str_add(&text, "in a folder that holds the contract, its .sha256, the frozen split and the qualification report at the same places. The bundle does\n"
+    ag_str_add(&text, "in a folder that holds the contract, its .sha256, the frozen split and the qualification report at the "
+                      "same places. The bundle does\n"
                       "not depend on the number of threads; it does on the processor level, which training/ records.\n\n");
-    ag_str_printf(&text, "The base was scored before training (g0-base/) and again with the adapter: the two %s.\n", r->g0_agrees ? "agree to the byte" : "differ");
+    ag_str_printf(&text, "The base was scored before training (g0-base/) and again with the adapter: the two %s.\n",
+                  r->g0_agrees ? "agree to the byte" : "differ");
     ag_status status = ag_file_publish(in(r, "reproduction.md"), text.text, text.n, err);
     ag_str_free(&text);
     return status;
@@ -195,8 +235,10 @@ static ag_status publish_reproduction(experiment_run *r, ag_err *err)
 
 static ag_status publish(experiment_run *r, ag_err *err)
 {
-    static const char *const files[][2] = {{".stage-g1/contract.json", "evaluation-contract.json"}, {".stage-g1/regressions.jsonl", "regressions.jsonl"},
-                                           {".stage-g1/statistics.json", "statistics.json"}, {".stage-g1/report.md", "report.md"}};
+    static const char *const files[][2] = {{".stage-g1/contract.json", "evaluation-contract.json"},
+                                           {".stage-g1/regressions.jsonl", "regressions.jsonl"},
+                                           {".stage-g1/statistics.json", "statistics.json"},
+                                           {".stage-g1/report.md", "report.md"}};
     ag_sha256 before, after;
     if (!is_there(r, "g1-sft/metrics.json")) AG_TRY(ag_rename_synced(in(r, ".stage-g1/sft"), in(r, "g1-sft"), err));
     AG_TRY(ag_sha256_file(&before, in(r, "g0-base/generations.jsonl"), err));
@@ -217,7 +259,8 @@ static ag_status publish(experiment_run *r, ag_err *err)
 /* A run that failed says so, and concludes nothing. */
 static void record_failure(experiment_run *r, const ag_err *why)
 {
-    json_t *root = json_pack("{s:s, s:s, s:s, s:s}", "schema_version", AG_COMPARISON_SCHEMA, "status", "not_run", "failed_stage", r->stage, "reason", why->text);
+    json_t *root = json_pack("{s:s, s:s, s:s, s:s}", "schema_version", AG_COMPARISON_SCHEMA, "status", "not_run",
+                             "failed_stage", r->stage, "reason", why->text);
     ag_str text = {0};
     ag_err ignored; /* the first failure is the one that is told */
     if (!root) return;
@@ -237,7 +280,8 @@ static ag_status refuse_finished(experiment_run *r, ag_err *err)
     const bool is_scored = status && strcmp(status, "scored") == 0;
     ag_json_free(&root);
     if (!is_scored) return AG_OK;
-    return ag_fail(err, AG_E_EXISTS, "%s: the experiment was run, its comparison stands beside it; freeze a new one to run again", r->e->path);
+    return ag_fail(err, AG_E_EXISTS,
+                   "%s: the experiment was run, its comparison stands beside it; freeze a new one to run again", r->e->path);
 }
 
 static ag_status run_stages(experiment_run *r, ag_err *err)
@@ -263,16 +307,22 @@ static int run_experiment(int argc, char **argv)
     r.threads = NUMBER(&r.arena, o.threads > 0 ? (int)o.threads : ag_physical_cores());
     ag_status status = ag_experiment_open(&r.e, o.contract, atoi(r.threads), &err);
     if (!status) status = run_stages(&r, &err);
-    if (!status && cli_format_is_json(&o.format)) printf("{\"status\": \"scored\"}\n");
-    else if (!status) printf("scored; %s\n", in(&r, "report.md"));
+    if (!status && cli_format_is_json(&o.format))
+        printf("{\"status\": \"scored\"}\n");
+    else if (!status)
+        printf("scored; %s\n", in(&r, "report.md"));
     ag_experiment_close(&r.e);
     ag_arena_free(&r.arena);
     return status ? cli_fail(&err) : 0;
 }
 
-const cli_command cli_freeze_granite_first_sft = {
-    .name = "freeze-granite-first-sft", .summary = "fix an experiment before it runs: split, model, budget, judgement", .options = freeze_table,
-    .run = run_freeze};
-const cli_command cli_run_granite_first_sft = {
-    .name = "run-granite-first-sft", .summary = "score the base, train, and score the adapter, as a frozen experiment says", .options = run_table,
-    .run = run_experiment};
+const cli_command cli_freeze_granite_first_sft = {.name = "freeze-granite-first-sft",
+                                                  .summary =
+                                                      "fix an experiment before it runs: split, model, budget, judgement",
+                                                  .options = freeze_table,
+                                                  .run = run_freeze};
+const cli_command cli_run_granite_first_sft = {.name = "run-granite-first-sft",
+                                               .summary =
+                                                   "score the base, train, and score the adapter, as a frozen experiment says",
+                                               .options = run_table,
+                                               .run = run_experiment};

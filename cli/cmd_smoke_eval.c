@@ -27,7 +27,8 @@ static const cli_option table[] = {
     CLI_END,
 };
 
-static const char *const prompts[] = {"The capital of France is", "def reverse_string(text):\n", "A short list of prime numbers:"};
+static const char *const prompts[] = {"The capital of France is", "def reverse_string(text):\n",
+                                      "A short list of prime numbers:"};
 enum { N_PROMPTS = sizeof prompts / sizeof *prompts, NEW_TOKENS = 50 };
 static const char result_dir[] = "runs/smoke_eval_run", result_file[] = "runs/smoke_eval_run/smoke_eval.json";
 
@@ -71,13 +72,17 @@ static ag_status evaluate(const options *o, ag_str *out, ag_arena *arena, ag_err
     ag_peft_config config;
     cli_session s;
     if (o->trust_remote_code)
-        return ag_fail(err, AG_E_UNSUPPORTED, "--trust-remote-code: agoge runs no code that comes with a model; leave the option out");
+        return ag_fail(err, AG_E_UNSUPPORTED,
+                       "--trust-remote-code: agoge runs no code that comes with a model; leave the option out");
     AG_TRY(ag_path_existing_dir(&dir, o->adapter, arena, err));
     if (!o->allow_unsafe) AG_TRY(ag_refuse_unsafe_weights(dir, err));
     AG_TRY(ag_peft_config_load(&config, dir, arena, err));
     if (!config.base_model || !*config.base_model)
-        return ag_fail(err, AG_E_DATA, "%s: adapter_config.json names no base model (base_model_name_or_path); write it in, or train the adapter with "
-                       "a tool that does", dir);
+        return ag_fail(
+            err, AG_E_DATA,
+            "%s: adapter_config.json names no base model (base_model_name_or_path); write it in, or train the adapter with "
+            "a tool that does",
+            dir);
     const cli_model_options model = {.model = config.base_model, .revision = config.revision, .adapter = dir, .dtype = "f32"};
     AG_TRY(cli_session_open(&s, &model, &o->compute, CLI_TEXT | CLI_WEIGHTS, err));
     ag_status status = answer_all(out, &s, arena, err);
@@ -93,12 +98,16 @@ static int run(int argc, char **argv)
     ag_str out = {0};
     CLI_PARSE(&cli_smoke_eval, &o, argc, argv);
     ag_status status = evaluate(&o, &out, &arena, &err);
-    if (!status && cli_format_is_json(&o.format)) printf("%s", out.text);
-    else if (!status) printf("%d answers in %s\n", N_PROMPTS, result_file);
+    if (!status && cli_format_is_json(&o.format))
+        printf("%s", out.text);
+    else if (!status)
+        printf("%d answers in %s\n", N_PROMPTS, result_file);
     ag_str_free(&out);
     ag_arena_free(&arena);
     return status ? cli_fail(&err) : 0;
 }
 
-const cli_command cli_smoke_eval = {
-    .name = "smoke-eval", .summary = "three fixed prompts through an adapter: does it load and speak?", .options = table, .run = run};
+const cli_command cli_smoke_eval = {.name = "smoke-eval",
+                                    .summary = "three fixed prompts through an adapter: does it load and speak?",
+                                    .options = table,
+                                    .run = run};

@@ -28,7 +28,9 @@ static ag_status ended(int status, const char *what, ag_err *err)
         return ag_fail(err, AG_E_INTERRUPTED, "%s was stopped; the same command goes on where it was", what);
     if (code == 128 + SIGTERM || stop_signal == SIGTERM)
         return ag_fail(err, AG_E_TERMINATED, "%s was stopped; the same command goes on where it was", what);
-    if (code) return ag_fail(err, AG_E_VERIFY, "%s failed with exit code %d; what it said stands above, mend that and start again", what, code);
+    if (code)
+        return ag_fail(err, AG_E_VERIFY, "%s failed with exit code %d; what it said stands above, mend that and start again",
+                       what, code);
     return AG_OK;
 }
 

@@ -24,7 +24,8 @@ void ag_jw_sorted(ag_json_writer *w, const char *key, const json_t *value)
     const char **keys = malloc((n + 1) * sizeof *keys);
     if (!keys) ag_out_of_memory((n + 1) * sizeof *keys);
     size_t i = 0;
-    for (void *it = json_object_iter((json_t *)(uintptr_t)value); it; it = json_object_iter_next((json_t *)(uintptr_t)value, it))
+    for (void *it = json_object_iter((json_t *)(uintptr_t)value); it;
+         it = json_object_iter_next((json_t *)(uintptr_t)value, it))
         keys[i++] = json_object_iter_key(it);
     qsort(keys, n, sizeof *keys, by_key);
     ag_jw_object(w, key);

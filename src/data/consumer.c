@@ -8,7 +8,7 @@
 
 #define PARSER "agoge.rows.v1"
 
-/* ---- times -------------------------------------------------------------------------------------------------------------------- */
+/* ---- times ------------------------------------------------------------------------------------------------------- */
 static bool digits(int64_t *out, const char **at, int n)
 {
     *out = 0;
@@ -84,20 +84,24 @@ static bool read_text(int64_t *ns, const char *text)
     int64_t days, of_day = 0, offset = 0;
     const char *at = text;
     if (!read_date(&days, &at)) return false;
-    if (*at && (!(take(&at, 'T') || take(&at, 't') || take(&at, ' ')) || !read_clock(&of_day, &at) || !read_offset(&offset, &at))) return false;
-    return *at == 0 && !__builtin_mul_overflow(days, (int64_t)86400 * 1000000000, ns) && !__builtin_add_overflow(*ns, of_day - offset, ns);
+    if (*at &&
+        (!(take(&at, 'T') || take(&at, 't') || take(&at, ' ')) || !read_clock(&of_day, &at) || !read_offset(&offset, &at)))
+        return false;
+    return *at == 0 && !__builtin_mul_overflow(days, (int64_t)86400 * 1000000000, ns) &&
+           !__builtin_add_overflow(*ns, of_day - offset, ns);
 }
 
 bool ag_event_time_parse(int64_t *ns, const json_t *value)
 {
-    if (json_is_string(value)) return strlen(json_string_value(value)) == json_string_length(value) && read_text(ns, json_string_value(value));
+    if (json_is_string(value))
+        return strlen(json_string_value(value)) == json_string_length(value) && read_text(ns, json_string_value(value));
     if (json_is_integer(value)) return !__builtin_mul_overflow((int64_t)json_integer_value(value), (int64_t)1000000000, ns);
     if (!json_is_real(value) || fabs(json_real_value(value)) > 9e9) return false;
     *ns = (int64_t)(json_real_value(value) * 1e9);
     return true;
 }
 
-/* ---- one row -------------------------------------------------------------------------------------------------------------------- */
+/* ---- one row ----------------------------------------------------------------------------------------------------- */
 typedef struct {
     json_t *rows, *errors;
 } findings;
@@ -130,12 +134,14 @@ static bool check_times(findings *f, size_t line, const json_t *list, const char
         if (key) item = json_object_get(item, key);
         if (key && !item) continue; /* an event without a time says nothing of it */
         if (!ag_event_time_parse(&now, item)) {
-            add_error(f, line, "_prometheus.%s[%zu]%s%s is no time (ISO 8601, or seconds since 1970)", name, i, key ? "." : "", key ? key : "");
+            add_error(f, line, "_prometheus.%s[%zu]%s%s is no time (ISO 8601, or seconds since 1970)", name, i, key ? "." : "",
+                      key ? key : "");
             return false;
         }
         if (now < before) {
-            add_error(f, line, "_prometheus.%s[%zu]%s%s is earlier than the one before: an event of the future stands in the past", name, i,
-                      key ? "." : "", key ? key : "");
+            add_error(f, line,
+                      "_prometheus.%s[%zu]%s%s is earlier than the one before: an event of the future stands in the past", name,
+                      i, key ? "." : "", key ? key : "");
             return false;
         }
         before = now;
@@ -163,10 +169,12 @@ static void add_row(findings *f, size_t line, const ag_row *row)
 {
     static const char *const forms[] = {"text", "messages", "instruction"};
     ag_str plain = {0};
-    if (row->form == AG_ROW_MESSAGES) ag_messages_write_plain(row->messages, &plain);
-    else ag_str_add_n(&plain, row->text, row->n_text);
-    json_array_append_new(f->rows, json_pack("{s:I, s:s, s:s}", "line", (json_int_t)line, "format", forms[row->form], "text_sha256",
-                                             ag_sha256_bytes(plain.text, plain.n).hex));
+    if (row->form == AG_ROW_MESSAGES)
+        ag_messages_write_plain(row->messages, &plain);
+    else
+        ag_str_add_n(&plain, row->text, row->n_text);
+    json_array_append_new(f->rows, json_pack("{s:I, s:s, s:s}", "line", (json_int_t)line, "format", forms[row->form],
+                                             "text_sha256", ag_sha256_bytes(plain.text, plain.n).hex));
     ag_str_free(&plain);
 }
 
@@ -196,8 +204,10 @@ static void check_row(findings *f, const ag_rows *rows, size_t i)
         if (ag_rows_over(&one, text.text, text.n, "the row", &err)) {
             add_error(f, line->number, "%s", err.text);
         } else {
-            if (ag_row_read(&row, one, 0, &(ag_row_rules){.text_field = "text"}, &err)) add_error(f, line->number, "%s", without_place(err.text));
-            else add_row(f, line->number, &row);
+            if (ag_row_read(&row, one, 0, &(ag_row_rules){.text_field = "text"}, &err))
+                add_error(f, line->number, "%s", without_place(err.text));
+            else
+                add_row(f, line->number, &row);
             ag_row_clear(&row);
             ag_rows_close(&one);
         }
@@ -206,7 +216,7 @@ static void check_row(findings *f, const ag_rows *rows, size_t i)
     ag_json_free(&root);
 }
 
-/* ---- a file ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- a file ------------------------------------------------------------------------------------------------------ */
 ag_status ag_consumer_check(ag_consumer_result *out, const char *path, ag_err *err)
 {
     ag_rows *rows;
@@ -227,11 +237,13 @@ ag_status ag_consumer_check(ag_consumer_result *out, const char *path, ag_err *e
         ag_map_close(&map);
         out->n_errors = json_array_size(f.errors);
         out->ok = out->n_errors == 0;
-        json_t *root = json_pack("{s:s, s:s, s:s, s:s, s:I, s:O, s:O, s:b}", "schema_version", AG_CONSUMER_SCHEMA, "source_path", ag_path_base(path),
-                                 "source_sha256", digest.hex, "parser", PARSER, "row_count", (json_int_t)out->n_rows, "rows", f.rows, "errors",
-                                 f.errors, "ok", out->ok);
-        if (root) ag_json_add_canonical(&out->sidecar, root);
-        else status = ag_fail(err, AG_E_DATA, "%s: the file's name is not UTF-8; rename it", path);
+        json_t *root = json_pack("{s:s, s:s, s:s, s:s, s:I, s:O, s:O, s:b}", "schema_version", AG_CONSUMER_SCHEMA,
+                                 "source_path", ag_path_base(path), "source_sha256", digest.hex, "parser", PARSER, "row_count",
+                                 (json_int_t)out->n_rows, "rows", f.rows, "errors", f.errors, "ok", out->ok);
+        if (root)
+            ag_json_add_canonical(&out->sidecar, root);
+        else
+            status = ag_fail(err, AG_E_DATA, "%s: the file's name is not UTF-8; rename it", path);
         ag_str_add_char(&out->sidecar, '\n');
         json_decref(root);
     }

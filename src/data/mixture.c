@@ -18,7 +18,7 @@ typedef struct {
     const char *id;
     int64_t tokens;
     int source;
-    size_t row;      /* of the source's train split */
+    size_t row; /* of the source's train split */
     fate fate;
     ag_split_key key[AG_N_SPLIT_KEYS];
 } record;
@@ -50,10 +50,11 @@ typedef struct {
     ag_arena arena;
 } composer;
 
-static const char *const audit_names[6] = {"canonical_id_held_back",     "lineage_held_back",         "declared_group_held_back",
-                                           "exact_content_held_back",    "canonical_id_cross_source", "exact_content_cross_source"};
+static const char *const audit_names[6] = {"canonical_id_held_back",    "lineage_held_back",
+                                           "declared_group_held_back",  "exact_content_held_back",
+                                           "canonical_id_cross_source", "exact_content_cross_source"};
 
-/* ---- reading ---------------------------------------------------------------------------------------------------------------- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 static void *grown(void *items, size_t n, size_t *room, size_t size)
 {
     if (n < *room) return items;
@@ -86,7 +87,8 @@ static void hold_back(composer *c, const ag_split_key key[AG_N_SPLIT_KEYS])
 static ag_sha256 place_of(const composer *c, const char *source_id, const char *id)
 {
     ag_str text = {0};
-    ag_str_printf(&text, AG_MIXTURE_ALGORITHM "%c%lld%c%s%c%s%c%s", 0, (long long)c->policy.seed, 0, c->policy.salt, 0, source_id, 0, id);
+    ag_str_printf(&text, AG_MIXTURE_ALGORITHM "%c%lld%c%s%c%s%c%s", 0, (long long)c->policy.seed, 0, c->policy.salt, 0,
+                  source_id, 0, id);
     const ag_sha256 digest = ag_sha256_bytes(text.text, text.n);
     ag_str_free(&text);
     return digest;
@@ -99,8 +101,8 @@ static ag_status read_rows(composer *c, int s, ag_split_name name, const ag_rows
     ag_split_row row = {0};
     ag_status status = AG_OK;
     for (size_t i = 0; i < rows->n && !status; i++) {
-        status = ag_split_row_read(&row, rows->bytes + rows->line[i].start, rows->line[i].n, &src->split->identity, false, rows->path,
-                                   rows->line[i].number, err);
+        status = ag_split_row_read(&row, rows->bytes + rows->line[i].start, rows->line[i].n, &src->split->identity, false,
+                                   rows->path, rows->line[i].number, err);
         if (status) break;
         record r = {.source = s, .row = i};
         keys_of(r.key, &row);
@@ -112,7 +114,8 @@ static ag_status read_rows(composer *c, int s, ag_split_name name, const ag_rows
         r.id = ag_arena_strndup(&c->arena, row.canonical_id.text, row.canonical_id.n);
         r.tokens = json_integer_value(json_object_get(entry, "tokens"));
         if (strcmp(json_string_value(json_object_get(entry, "canonical_id")), r.id) != 0)
-            status = ag_fail(err, AG_E_VERIFY, "%s: its record %zu is not the split's; count the tokens again (agoge token-statistics)",
+            status = ag_fail(err, AG_E_VERIFY,
+                             "%s: its record %zu is not the split's; count the tokens again (agoge token-statistics)",
                              src->policy->token_ledger, i + 1);
         r.place = place_of(c, src->policy->id, r.id);
         src->available_tokens += r.tokens;
@@ -139,13 +142,18 @@ static ag_status check_tokenizer(const composer *c, int s, const ag_token_identi
     const ag_token_identity *first = &c->sources[0].tokens, *own = &c->sources[s].tokens;
     if (strcmp(own->tokenizer.hex, ledger->tokenizer.hex) != 0 || strcmp(own->serializer.hex, ledger->serializer.hex) != 0 ||
         own->context_limit != ledger->context_limit)
-        return ag_fail(err, AG_E_VERIFY, "source %s: token_statistics and token_ledger are not of one tokenizer, serializer and context limit; count "
-                       "the tokens again", c->sources[s].policy->id);
+        return ag_fail(
+            err, AG_E_VERIFY,
+            "source %s: token_statistics and token_ledger are not of one tokenizer, serializer and context limit; count "
+            "the tokens again",
+            c->sources[s].policy->id);
     if (strcmp(first->tokenizer.hex, own->tokenizer.hex) == 0 && strcmp(first->serializer.hex, own->serializer.hex) == 0 &&
         first->context_limit == own->context_limit)
         return AG_OK;
-    return ag_fail(err, AG_E_VERIFY, "source %s: was counted with another tokenizer, serializer or context limit than %s; count all sources with one",
-                   c->sources[s].policy->id, c->sources[0].policy->id);
+    return ag_fail(
+        err, AG_E_VERIFY,
+        "source %s: was counted with another tokenizer, serializer or context limit than %s; count all sources with one",
+        c->sources[s].policy->id, c->sources[0].policy->id);
 }
 
 static ag_status read_source(composer *c, int s, ag_err *err)
@@ -166,13 +174,14 @@ static ag_status read_source(composer *c, int s, ag_err *err)
     if (!status) status = read_rows(c, s, AG_SPLIT_TRAIN, src->rows, ledger, err);
     ag_json_free(&root);
     if (!status && src->available_tokens != counts[AG_SPLIT_TRAIN].total)
-        status = ag_fail(err, AG_E_VERIFY, "source %s: the ledger's tokens are %lld, the statistics say %lld; count the tokens again", p->id,
+        status = ag_fail(err, AG_E_VERIFY,
+                         "source %s: the ledger's tokens are %lld, the statistics say %lld; count the tokens again", p->id,
                          (long long)src->available_tokens, (long long)counts[AG_SPLIT_TRAIN].total);
     if (!status) status = read_held_back(c, s, AG_SPLIT_VALIDATION, err);
     return status ? status : read_held_back(c, s, AG_SPLIT_HELD_OUT, err);
 }
 
-/* ---- choosing ---------------------------------------------------------------------------------------------------------------- */
+/* ---- choosing ---------------------------------------------------------------------------------------------------- */
 static int by_place(const void *a, const void *b)
 {
     const record *x = a, *y = b;
@@ -187,7 +196,7 @@ static void choose(composer *c)
         record *r = &c->records[i];
         source *src = &c->sources[r->source];
         const int64_t quota = src->policy->quota, limit = src->tokens.context_limit;
-        r->fate = limit > 0 && r->tokens > limit           ? TRUNCATED
+        r->fate = limit > 0 && r->tokens > limit             ? TRUNCATED
                   : r->tokens > quota                        ? EXCEEDS_QUOTA
                   : r->tokens > quota - src->accepted_tokens ? QUOTA_REMAINDER
                                                              : ACCEPTED;
@@ -199,11 +208,12 @@ static void choose(composer *c)
     }
 }
 
-/* ---- audit --------------------------------------------------------------------------------------------------------------------- */
+/* ---- audit ------------------------------------------------------------------------------------------------------- */
 /* The keys of one kind: accepted records (tagged 0, or with their source), then what is held back (tagged 255). */
 static size_t count_overlap(const composer *c, ag_split_key_kind kind, bool against_held_back)
 {
-    const size_t n_held = against_held_back ? c->held_back.n + c->policy.reserved[kind].n : 0, n_all = (size_t)c->n_accepted + n_held;
+    const size_t n_held = against_held_back ? c->held_back.n + c->policy.reserved[kind].n : 0,
+                 n_all = (size_t)c->n_accepted + n_held;
     ag_split_key *key = malloc((n_all + 1) * sizeof *key);
     uint8_t *tag = malloc(n_all + 1);
     if (!key || !tag) ag_out_of_memory(n_all * sizeof *key);
@@ -234,14 +244,18 @@ static ag_status audit(composer *c, ag_err *err)
     c->audit[5] = (int64_t)count_overlap(c, AG_SPLIT_KEY_CONTENT, false);
     for (int i = 0; i < 6; i++)
         if (c->audit[i] > 0)
-            return ag_fail(err, AG_E_VERIFY, "the mixture would hold what it must not: %s is %lld; freeze the sources together, so that what belongs "
-                           "together lies in one split, or leave one of them out", audit_names[i], (long long)c->audit[i]);
+            return ag_fail(
+                err, AG_E_VERIFY,
+                "the mixture would hold what it must not: %s is %lld; freeze the sources together, so that what belongs "
+                "together lies in one split, or leave one of them out",
+                audit_names[i], (long long)c->audit[i]);
     if (c->n_accepted == 0)
-        return ag_fail(err, AG_E_DATA, "no record fits the budget of %lld tokens; raise accepted_token_budget", (long long)c->policy.budget);
+        return ag_fail(err, AG_E_DATA, "no record fits the budget of %lld tokens; raise accepted_token_budget",
+                       (long long)c->policy.budget);
     return AG_OK;
 }
 
-/* ---- writing -------------------------------------------------------------------------------------------------------------------- */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 static ag_status write_rows(composer *c, const char *path, ag_err *err)
 {
     ag_file_writer w;
@@ -256,8 +270,10 @@ static ag_status write_rows(composer *c, const char *path, ag_err *err)
         status = ag_file_write(&w, rows->bytes + line->start, line->n, err);
         if (!status) status = ag_file_write(&w, "\n", 1, err);
     }
-    if (status) ag_file_abort(&w);
-    else status = ag_file_commit(&w, err);
+    if (status)
+        ag_file_abort(&w);
+    else
+        status = ag_file_commit(&w, err);
     c->output_sha256 = ag_sha256_end(sha);
     return status;
 }
@@ -265,14 +281,16 @@ static ag_status write_rows(composer *c, const char *path, ag_err *err)
 static json_t *source_json(const source *s)
 {
     const int64_t shortfall = s->policy->quota - s->accepted_tokens;
-    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I}, s:b, s:I}", "source_id", s->policy->id,
-                     "provenance_class", s->policy->provenance_class, "weight", (json_int_t)s->policy->weight, "split_manifest_sha256",
-                     s->split->manifest_sha256.hex, "train_split_sha256", s->split->part[AG_SPLIT_TRAIN].sha256.hex, "token_statistics_sha256",
-                     s->statistics_sha256.hex, "token_ledger_sha256", s->ledger_sha256.hex, "quota", (json_int_t)s->policy->quota,
-                     "available_tokens", (json_int_t)s->available_tokens, "accepted_tokens", (json_int_t)s->accepted_tokens, "available_records",
-                     (json_int_t)s->n_records, "accepted_records", (json_int_t)s->n_of[ACCEPTED], "excluded_records", fate_names[TRUNCATED],
-                     (json_int_t)s->n_of[TRUNCATED], fate_names[EXCEEDS_QUOTA], (json_int_t)s->n_of[EXCEEDS_QUOTA], fate_names[QUOTA_REMAINDER],
-                     (json_int_t)s->n_of[QUOTA_REMAINDER], "underfilled", shortfall > 0, "shortfall", (json_int_t)shortfall);
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I}, s:b, s:I}", "source_id",
+                     s->policy->id, "provenance_class", s->policy->provenance_class, "weight", (json_int_t)s->policy->weight,
+                     "split_manifest_sha256", s->split->manifest_sha256.hex, "train_split_sha256",
+                     s->split->part[AG_SPLIT_TRAIN].sha256.hex, "token_statistics_sha256", s->statistics_sha256.hex,
+                     "token_ledger_sha256", s->ledger_sha256.hex, "quota", (json_int_t)s->policy->quota, "available_tokens",
+                     (json_int_t)s->available_tokens, "accepted_tokens", (json_int_t)s->accepted_tokens, "available_records",
+                     (json_int_t)s->n_records, "accepted_records", (json_int_t)s->n_of[ACCEPTED], "excluded_records",
+                     fate_names[TRUNCATED], (json_int_t)s->n_of[TRUNCATED], fate_names[EXCEEDS_QUOTA],
+                     (json_int_t)s->n_of[EXCEEDS_QUOTA], fate_names[QUOTA_REMAINDER], (json_int_t)s->n_of[QUOTA_REMAINDER],
+                     "underfilled", shortfall > 0, "shortfall", (json_int_t)shortfall);
 }
 
 static json_t *manifest_json(const composer *c)
@@ -281,16 +299,19 @@ static json_t *manifest_json(const composer *c)
     for (int s = 0; s < c->policy.n_sources; s++) json_array_append_new(sources, source_json(&c->sources[s]));
     for (size_t i = 0; i < c->n_records; i++)
         if (c->records[i].fate == ACCEPTED)
-            json_array_append_new(members, json_pack("{s:s, s:s, s:I}", "source_id", c->sources[c->records[i].source].policy->id, "canonical_id",
-                                                     c->records[i].id, "tokens", (json_int_t)c->records[i].tokens));
+            json_array_append_new(members,
+                                  json_pack("{s:s, s:s, s:I}", "source_id", c->sources[c->records[i].source].policy->id,
+                                            "canonical_id", c->records[i].id, "tokens", (json_int_t)c->records[i].tokens));
     for (int i = 0; i < 6; i++) json_object_set_new(counters, audit_names[i], json_integer(c->audit[i]));
     json_object_set_new(counters, "status", json_string("passed"));
-    return json_pack("{s:s, s:s, s:{s:I, s:s, s:I, s:s, s:s}, s:s, s:s, s:o, s:{s:s, s:s, s:I, s:I}, s:o, s:o}", "schema_version", AG_MIXTURE_SCHEMA,
-                     "algorithm_version", AG_MIXTURE_ALGORITHM, "policy", "seed", (json_int_t)c->policy.seed, "salt", c->policy.salt,
-                     "accepted_token_budget", (json_int_t)c->policy.budget, "experiment_arm", c->policy.arm, "consumed_split", "train",
-                     "tokenizer_sha256", c->sources[0].tokens.tokenizer.hex, "serializer_sha256", c->sources[0].tokens.serializer.hex, "sources", sources,
-                     "output", "path", "mixture.jsonl", "sha256", c->output_sha256.hex, "record_count", (json_int_t)c->n_accepted, "token_count",
-                     (json_int_t)c->n_tokens, "members", members, "leakage_audit", counters);
+    return json_pack("{s:s, s:s, s:{s:I, s:s, s:I, s:s, s:s}, s:s, s:s, s:o, s:{s:s, s:s, s:I, s:I}, s:o, s:o}",
+                     "schema_version", AG_MIXTURE_SCHEMA, "algorithm_version", AG_MIXTURE_ALGORITHM, "policy", "seed",
+                     (json_int_t)c->policy.seed, "salt", c->policy.salt, "accepted_token_budget", (json_int_t)c->policy.budget,
+                     "experiment_arm", c->policy.arm, "consumed_split", "train", "tokenizer_sha256",
+                     c->sources[0].tokens.tokenizer.hex, "serializer_sha256", c->sources[0].tokens.serializer.hex, "sources",
+                     sources, "output", "path", "mixture.jsonl", "sha256", c->output_sha256.hex, "record_count",
+                     (json_int_t)c->n_accepted, "token_count", (json_int_t)c->n_tokens, "members", members, "leakage_audit",
+                     counters);
 }
 
 static ag_status write_all(composer *c, const char *dir, ag_mixture_result *result, ag_err *err)
@@ -320,8 +341,10 @@ static ag_status compose(composer *c, ag_mixture_result *result, ag_err *err)
     AG_TRY(audit(c, err));
     AG_TRY(ag_dir_begin(&w, output, ".agoge-mixture-staging-", err));
     ag_status status = write_all(c, w.staging, result, err);
-    if (status) ag_dir_abort(&w);
-    else status = ag_dir_commit(&w, err);
+    if (status)
+        ag_dir_abort(&w);
+    else
+        status = ag_dir_commit(&w, err);
     result->n_records = c->n_accepted;
     result->n_tokens = c->n_tokens;
     result->budget = c->policy.budget;

@@ -21,11 +21,13 @@ static ag_status wrong(const place *at, const char *where, const char *key, cons
 static ag_status check_keys(const json_t *object, const char *where, const char *known, const place *at)
 {
     if (!json_is_object(object)) return ag_fail(at->err, AG_E_CONFIG, "%s: %s must be an object", at->path, where);
-    for (void *it = json_object_iter((json_t *)(uintptr_t)object); it; it = json_object_iter_next((json_t *)(uintptr_t)object, it)) {
+    for (void *it = json_object_iter((json_t *)(uintptr_t)object); it;
+         it = json_object_iter_next((json_t *)(uintptr_t)object, it)) {
         const char *key = json_object_iter_key(it), *found = known;
         const size_t n = strlen(key);
         while ((found = strstr(found, key)) && ((found != known && found[-1] != ' ') || (found[n] && found[n] != ' '))) found++;
-        if (!found) return ag_fail(at->err, AG_E_CONFIG, "%s: %s.%s is not known; the keys are %s", at->path, where, key, known);
+        if (!found)
+            return ag_fail(at->err, AG_E_CONFIG, "%s: %s.%s is not known; the keys are %s", at->path, where, key, known);
     }
     return AG_OK;
 }
@@ -39,10 +41,12 @@ static ag_status read_text(const char **out, const json_t *object, const char *w
     return AG_OK;
 }
 
-static ag_status read_number(int64_t *out, const json_t *object, const char *where, const char *key, int64_t min, int64_t max, const place *at)
+static ag_status read_number(int64_t *out, const json_t *object, const char *where, const char *key, int64_t min, int64_t max,
+                             const place *at)
 {
     const json_t *value = json_object_get(object, key);
-    if (!json_is_integer(value) || json_integer_value(value) < min || json_integer_value(value) > max) return wrong(at, where, key, "an integer in range");
+    if (!json_is_integer(value) || json_integer_value(value) < min || json_integer_value(value) > max)
+        return wrong(at, where, key, "an integer in range");
     *out = json_integer_value(value);
     return AG_OK;
 }
@@ -72,18 +76,24 @@ static ag_status read_source(ag_mixture_source *s, const json_t *o, const char *
     return AG_OK;
 }
 
-static int by_id(const void *a, const void *b) { return strcmp(((const ag_mixture_source *)a)->id, ((const ag_mixture_source *)b)->id); }
+static int by_id(const void *a, const void *b)
+{
+    return strcmp(((const ag_mixture_source *)a)->id, ((const ag_mixture_source *)b)->id);
+}
 
 static ag_status read_sources(ag_mixture_policy *p, const json_t *list, const place *at)
 {
     const size_t n = json_array_size(list);
-    if (n < 1 || n > AG_MIXTURE_MAX_SOURCES) return ag_fail(at->err, AG_E_CONFIG, "%s: sources must be a list of 1 to %d", at->path, AG_MIXTURE_MAX_SOURCES);
+    if (n < 1 || n > AG_MIXTURE_MAX_SOURCES)
+        return ag_fail(at->err, AG_E_CONFIG, "%s: sources must be a list of 1 to %d", at->path, AG_MIXTURE_MAX_SOURCES);
     for (size_t i = 0; i < n; i++)
-        AG_TRY(read_source(&p->source[p->n_sources++], json_array_get(list, i), ag_arena_printf(at->arena, "sources[%zu]", i), at));
+        AG_TRY(read_source(&p->source[p->n_sources++], json_array_get(list, i), ag_arena_printf(at->arena, "sources[%zu]", i),
+                           at));
     qsort(p->source, n, sizeof *p->source, by_id);
     for (size_t i = 1; i < n; i++)
         if (strcmp(p->source[i].id, p->source[i - 1].id) == 0)
-            return ag_fail(at->err, AG_E_CONFIG, "%s: the source_id '%s' stands twice; give each source its own", at->path, p->source[i].id);
+            return ag_fail(at->err, AG_E_CONFIG, "%s: the source_id '%s' stands twice; give each source its own", at->path,
+                           p->source[i].id);
     return AG_OK;
 }
 
@@ -104,13 +114,15 @@ static ag_status read_reserved(ag_mixture_policy *p, const json_t *o, const plac
             if (!text || (k == 3 && (strlen(text) != 64 || strspn(text, "0123456789abcdef") != 64)))
                 return wrong(at, "reserved", keys[k], k == 3 ? "a list of SHA-256 in lowercase digits" : "a list of texts");
             if (k == 3) memcpy(digest.hex, text, sizeof digest.hex);
-            p->reserved[k].key[p->reserved[k].n++] = k == 3 ? ag_split_key_of_digest(&digest) : ag_split_key_of(text, json_string_length(value));
+            p->reserved[k].key[p->reserved[k].n++] =
+                k == 3 ? ag_split_key_of_digest(&digest) : ag_split_key_of(text, json_string_length(value));
         }
     }
     return AG_OK;
 }
 
-/* Shares rounded down, then one token more to the largest remainders; sources are sorted, so that equals are settled by their ids. */
+/* Shares rounded down, then one token more to the largest remainders; sources are sorted, so that equals are settled by their
+ * ids. */
 static void share_budget(ag_mixture_policy *p)
 {
     int64_t sum = 0, given = 0, rest[AG_MIXTURE_MAX_SOURCES];

@@ -24,7 +24,7 @@ typedef struct {
     ag_arena arena;
 } freezer;
 
-/* ---- what was asked ------------------------------------------------------------------------------------------------- */
+/* ---- what was asked ---------------------------------------------------------------------------------------------- */
 static ag_status need(const char *text, const char *option, ag_err *err)
 {
     if (text && text[strspn(text, " \t\n\r\v\f")]) return AG_OK;
@@ -42,16 +42,17 @@ static ag_status check(const ag_split_freeze_options *o, ag_err *err)
     AG_TRY(need(o->identity.group_id_field, "group-id-field", err));
     AG_TRY(ag_path_check_repository_relative(o->source_path, err));
     if (!ag_revision_is_immutable(o->source_revision))
-        return ag_fail(err, AG_E_CONFIG, "--source-revision '%s' may move; give the commit (40 to 64 hexadecimal digits in lower case)",
+        return ag_fail(err, AG_E_CONFIG,
+                       "--source-revision '%s' may move; give the commit (40 to 64 hexadecimal digits in lower case)",
                        o->source_revision ? o->source_revision : "");
     for (int i = 0; i < AG_N_SPLITS; i++)
         if (o->policy.weight[i] < 1 || o->policy.weight[i] > AG_SPLIT_MAX_WEIGHT)
-            return ag_fail(err, AG_E_CONFIG, "--%s is %lld; each split needs a weight from 1 to %d", weights[i], (long long)o->policy.weight[i],
-                           AG_SPLIT_MAX_WEIGHT);
+            return ag_fail(err, AG_E_CONFIG, "--%s is %lld; each split needs a weight from 1 to %d", weights[i],
+                           (long long)o->policy.weight[i], AG_SPLIT_MAX_WEIGHT);
     return AG_OK;
 }
 
-/* ---- keys of all rows ------------------------------------------------------------------------------------------------ */
+/* ---- keys of all rows -------------------------------------------------------------------------------------------- */
 static ag_status read_keys(freezer *f, ag_err *err)
 {
     enum { ROWS_AT_A_TIME = 16384 };
@@ -66,8 +67,8 @@ static ag_status read_keys(freezer *f, ag_err *err)
 #pragma omp for schedule(dynamic, 64)
             for (size_t i = from; i < end; i++) {
                 const ag_split_line line = f->lines.line[i];
-                if (!ag_split_row_read(&row, (const char *)f->map.bytes + line.start, line.n, &f->identity, true, f->source, line.number,
-                                       &own)) {
+                if (!ag_split_row_read(&row, (const char *)f->map.bytes + line.start, line.n, &f->identity, true, f->source,
+                                       line.number, &own)) {
                     ag_split_table_set(&f->table, i, &row, &f->o->policy);
                     continue;
                 }
@@ -93,11 +94,13 @@ static ag_status read_ids(void *user, size_t i, ag_split_row *row, ag_err *err)
     freezer *f = user;
     if (atomic_fetch_add(&f->n_read, 1) % AG_SPLIT_FORGET_ROWS == 0) ag_map_forget(&f->map, 0, f->map.n);
     const ag_split_line line = f->lines.line[i];
-    AG_TRY(ag_split_row_read_ids(row, (const char *)f->map.bytes + line.start, line.n, &f->identity, f->source, line.number, err));
+    AG_TRY(
+        ag_split_row_read_ids(row, (const char *)f->map.bytes + line.start, line.n, &f->identity, f->source, line.number, err));
     const ag_split_key key = ag_split_key_of(row->canonical_id.text, row->canonical_id.n);
     const ag_split_key *before = &f->table.key[AG_SPLIT_KEY_CANONICAL][i];
     if (key.high == before->high && key.low == before->low) return AG_OK;
-    return ag_fail(err, AG_E_DATA, "%s: line %u changed while it was read; freeze again when nobody writes to it", f->source, line.number);
+    return ag_fail(err, AG_E_DATA, "%s: line %u changed while it was read; freeze again when nobody writes to it", f->source,
+                   line.number);
 }
 
 static ag_status refuse_twice(freezer *f, ag_err *err)
@@ -106,9 +109,9 @@ static ag_status refuse_twice(freezer *f, ag_err *err)
     if (!ag_split_table_find_twice(f->table.key[AG_SPLIT_KEY_CANONICAL], f->table.n, &first, &second)) return AG_OK;
     ag_split_row row = {0};
     AG_TRY(read_ids(f, first, &row, err));
-    ag_status status = ag_fail(err, AG_E_DATA, "%s: the canonical id '%.200s' stands twice, at %s:%u and %s:%u; give each row its own", f->source,
-                               row.canonical_id.text, f->o->source_path, f->lines.line[first].number, f->o->source_path,
-                               f->lines.line[second].number);
+    ag_status status = ag_fail(
+        err, AG_E_DATA, "%s: the canonical id '%.200s' stands twice, at %s:%u and %s:%u; give each row its own", f->source,
+        row.canonical_id.text, f->o->source_path, f->lines.line[first].number, f->o->source_path, f->lines.line[second].number);
     ag_split_row_free(&row);
     return status;
 }
@@ -121,7 +124,8 @@ static ag_status divide(freezer *f, ag_err *err)
     for (size_t i = 0; i < f->table.n; i++) f->n_of[f->table.split[i]]++;
     for (int s = 0; s < AG_N_SPLITS; s++)
         if (f->n_of[s] == 0)
-            return ag_fail(err, AG_E_DATA, "%s: the split %s would be empty with %zu rows; take a larger source, or another versioned salt",
+            return ag_fail(err, AG_E_DATA,
+                           "%s: the split %s would be empty with %zu rows; take a larger source, or another versioned salt",
                            f->source, ag_split_name_text(s), f->table.n);
     size_t filled[AG_N_SPLITS] = {0};
     for (int s = 0; s < AG_N_SPLITS; s++) {
@@ -136,7 +140,7 @@ static ag_status divide(freezer *f, ag_err *err)
     return AG_OK;
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------------------ */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 typedef struct {
     ag_str line, member; /* of one row, as they are written */
     ag_status status;
@@ -151,19 +155,27 @@ static void make_row(freezer *f, made_row *made, size_t i, ag_split_row *row)
     ag_str_clear(&made->member);
     made->status = ag_split_row_read(row, bytes, line.n, &f->identity, true, f->source, line.number, &made->err);
     if (made->status) return;
-    const ag_split_key key = ag_split_key_of(row->canonical_id.text, row->canonical_id.n), content = ag_split_key_of_digest(&row->content);
+    const ag_split_key key = ag_split_key_of(row->canonical_id.text, row->canonical_id.n),
+                       content = ag_split_key_of_digest(&row->content);
     const ag_split_key *was = &f->table.key[AG_SPLIT_KEY_CANONICAL][i], *had = &f->table.key[AG_SPLIT_KEY_CONTENT][i];
     if (key.high != was->high || key.low != was->low || content.high != had->high || content.low != had->low) {
-        made->status = ag_fail(&made->err, AG_E_DATA, "%s: line %u changed while it was read; freeze again when nobody writes to it",
-                               f->source, line.number);
+        made->status =
+            ag_fail(&made->err, AG_E_DATA, "%s: line %u changed while it was read; freeze again when nobody writes to it",
+                    f->source, line.number);
         return;
     }
     ag_json_add_canonical(&made->line, row->root);
     const ag_sha256 raw = ag_sha256_bytes(bytes, line.n), materialized = ag_sha256_bytes(made->line.text, made->line.n);
     ag_str_add_char(&made->line, '\n');
-    ag_split_member_write(&made->member, &(ag_split_member){
-        .canonical_id = row->canonical_id, .lineage_id = row->lineage_id, .group_id = row->group_id, .line_number = line.number,
-        .content = row->content, .raw_line = raw, .materialized_line = materialized}, f->o->source_path);
+    ag_split_member_write(&made->member,
+                          &(ag_split_member){.canonical_id = row->canonical_id,
+                                             .lineage_id = row->lineage_id,
+                                             .group_id = row->group_id,
+                                             .line_number = line.number,
+                                             .content = row->content,
+                                             .raw_line = raw,
+                                             .materialized_line = materialized},
+                          f->o->source_path);
 }
 
 /* One split's file, and its members into the manifest. */
@@ -194,8 +206,10 @@ static ag_status write_part(freezer *f, ag_split_name s, const char *path, ag_fi
         }
         ag_map_forget(&f->map, 0, f->map.n);
     }
-    if (status) ag_file_abort(&w);
-    else status = ag_file_commit(&w, err);
+    if (status)
+        ag_file_abort(&w);
+    else
+        status = ag_file_commit(&w, err);
     f->part_sha256[s] = ag_sha256_end(sha);
     for (size_t i = 0; i < ROWS_AT_A_TIME; i++) {
         ag_str_free(&made[i].line);
@@ -207,10 +221,14 @@ static ag_status write_part(freezer *f, ag_split_name s, const char *path, ag_fi
 
 static ag_split_manifest_head head_of(const freezer *f)
 {
-    return (ag_split_manifest_head){
-        .repository = f->o->source_repository, .revision = f->o->source_revision, .dataset_version = f->o->dataset_version,
-        .source_path = f->o->source_path, .source_sha256 = f->source_sha256, .n_rows = (int64_t)f->table.n,
-        .identity = f->identity, .policy = f->o->policy};
+    return (ag_split_manifest_head){.repository = f->o->source_repository,
+                                    .revision = f->o->source_revision,
+                                    .dataset_version = f->o->dataset_version,
+                                    .source_path = f->o->source_path,
+                                    .source_sha256 = f->source_sha256,
+                                    .n_rows = (int64_t)f->table.n,
+                                    .identity = f->identity,
+                                    .policy = f->o->policy};
 }
 
 static ag_status put(ag_file_writer *w, const ag_str *text, ag_err *err) { return ag_file_write(w, text->text, text->n, err); }
@@ -231,7 +249,8 @@ static ag_status write_manifest(freezer *f, const char *dir, ag_file_writer *w, 
         status = put(w, &text, err);
         if (!status) status = write_part(f, s, ag_path_join(&f->arena, dir, path), w, err);
         ag_str_clear(&text);
-        ag_str_printf(&text, "],\"path\":\"%s\",\"record_count\":%zu,\"sha256\":\"%s\"}", path, f->n_of[s], f->part_sha256[s].hex);
+        ag_str_printf(&text, "],\"path\":\"%s\",\"record_count\":%zu,\"sha256\":\"%s\"}", path, f->n_of[s],
+                      f->part_sha256[s].hex);
         if (!status) status = put(w, &text, err);
     }
     ag_str_clear(&text);
@@ -247,8 +266,10 @@ static ag_status write_all(freezer *f, const char *dir, ag_err *err)
     AG_TRY(ag_make_dirs(ag_path_join(&f->arena, dir, "splits"), err));
     AG_TRY(ag_file_begin(&w, ag_path_join(&f->arena, dir, AG_SPLIT_MANIFEST_FILE), err));
     ag_status status = write_manifest(f, dir, &w, err);
-    if (status) ag_file_abort(&w);
-    else status = ag_file_commit(&w, err);
+    if (status)
+        ag_file_abort(&w);
+    else
+        status = ag_file_commit(&w, err);
     if (status) return status;
 
     ag_str report = {0};
@@ -265,9 +286,12 @@ static ag_status publish(freezer *f, const char *output, ag_split_freeze_result 
     ag_dir_writer w;
     AG_TRY(ag_dir_begin(&w, output, ".agoge-split-staging-", err));
     ag_status status = write_all(f, w.staging, err);
-    if (!status) status = ag_sha256_file(&result->manifest_sha256, ag_path_join(&f->arena, w.staging, AG_SPLIT_MANIFEST_FILE), err);
-    if (status) ag_dir_abort(&w);
-    else status = ag_dir_commit(&w, err);
+    if (!status)
+        status = ag_sha256_file(&result->manifest_sha256, ag_path_join(&f->arena, w.staging, AG_SPLIT_MANIFEST_FILE), err);
+    if (status)
+        ag_dir_abort(&w);
+    else
+        status = ag_dir_commit(&w, err);
     return status;
 }
 

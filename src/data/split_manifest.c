@@ -9,7 +9,8 @@ static const char *const guarantees[] = {
     "no lineage stands in two splits",
     "no source row stands in two splits",
 };
-static const char limitation[] = "semantic near-duplicates are not looked for: rows that say the same in other words may stand in two splits";
+static const char limitation[] =
+    "semantic near-duplicates are not looked for: rows that say the same in other words may stand in two splits";
 
 /* The keys of every object below are written in sorted order: canonical JSON. */
 
@@ -99,9 +100,9 @@ void ag_split_manifest_write_end(ag_str *out)
     ag_str_free(&text);
 }
 
-const char *const ag_split_tokens_keys[AG_SPLIT_N_TOKENS_KEYS] = {
-    "model_id", "model_revision", "tokenizer_id", "tokenizer_revision", "tokenizer_sha256", "serializer_id", "serializer_version",
-    "serializer_sha256"};
+const char *const ag_split_tokens_keys[AG_SPLIT_N_TOKENS_KEYS] = {"model_id",           "model_revision",   "tokenizer_id",
+                                                                  "tokenizer_revision", "tokenizer_sha256", "serializer_id",
+                                                                  "serializer_version", "serializer_sha256"};
 
 void ag_split_member_write(ag_str *out, const ag_split_member *m, const char *source_path)
 {
@@ -120,19 +121,19 @@ void ag_split_member_write(ag_str *out, const ag_split_member *m, const char *so
     ag_str_free(&coordinate);
 }
 
-/* ---- the report for people ---------------------------------------------------------------------------------------------- */
+/* ---- the report for people --------------------------------------------------------------------------------------- */
 void ag_split_report_write(ag_str *out, const ag_split_manifest_head *h, const int64_t n_of[AG_N_SPLITS])
 {
     const int64_t sum = n_of[0] + n_of[1] + n_of[2];
     ag_str_printf(out, "# Frozen split: %s\n\n", h->dataset_version);
-    ag_str_printf(out, "- Source: %s at `%s`\n- Dataset version: %s\n- Source file: `%s`\n- Source SHA-256: `%s`\n", h->repository, h->revision,
-                  h->dataset_version, h->source_path, h->source_sha256.hex);
-    ag_str_printf(out, "- Coverage: %lld/%lld records\n- Algorithm: `%s`\n- Seed: %lld, salt: `%s`\n\n", (long long)sum, (long long)h->n_rows,
-                  AG_SPLIT_ALGORITHM, (long long)h->policy.seed, h->policy.salt);
+    ag_str_printf(out, "- Source: %s at `%s`\n- Dataset version: %s\n- Source file: `%s`\n- Source SHA-256: `%s`\n",
+                  h->repository, h->revision, h->dataset_version, h->source_path, h->source_sha256.hex);
+    ag_str_printf(out, "- Coverage: %lld/%lld records\n- Algorithm: `%s`\n- Seed: %lld, salt: `%s`\n\n", (long long)sum,
+                  (long long)h->n_rows, AG_SPLIT_ALGORITHM, (long long)h->policy.seed, h->policy.salt);
     ag_str_add(out, "| split | weight | records | share |\n| --- | --- | --- | --- |\n");
     for (int s = 0; s < AG_N_SPLITS; s++)
-        ag_str_printf(out, "| %s | %lld | %lld | %.2f %% |\n", ag_split_name_text(s), (long long)h->policy.weight[s], (long long)n_of[s],
-                      100.0 * (double)n_of[s] / (double)sum);
+        ag_str_printf(out, "| %s | %lld | %lld | %.2f %% |\n", ag_split_name_text(s), (long long)h->policy.weight[s],
+                      (long long)n_of[s], 100.0 * (double)n_of[s] / (double)sum);
     ag_str_add(out, "\n## Guarantees\n\n");
     for (size_t i = 0; i < sizeof guarantees / sizeof *guarantees; i++) ag_str_printf(out, "- %s\n", guarantees[i]);
     ag_str_printf(out, "\n## Exclusions\n\n- none\n\n## Limitations\n\n- %s\n", limitation);

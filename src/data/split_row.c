@@ -15,7 +15,7 @@ const char *ag_split_name_text(ag_split_name name)
     return names[name];
 }
 
-/* ---- keys --------------------------------------------------------------------------------------------------------- */
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
 static uint64_t from_hex(const char *digits)
 {
     uint64_t value = 0;
@@ -23,7 +23,10 @@ static uint64_t from_hex(const char *digits)
     return value;
 }
 
-ag_split_key ag_split_key_of_digest(const ag_sha256 *digest) { return (ag_split_key){from_hex(digest->hex), from_hex(digest->hex + 16)}; }
+ag_split_key ag_split_key_of_digest(const ag_sha256 *digest)
+{
+    return (ag_split_key){from_hex(digest->hex), from_hex(digest->hex + 16)};
+}
 
 ag_split_key ag_split_key_of(const char *bytes, size_t n)
 {
@@ -31,7 +34,7 @@ ag_split_key ag_split_key_of(const char *bytes, size_t n)
     return ag_split_key_of_digest(&digest);
 }
 
-/* ---- ids ---------------------------------------------------------------------------------------------------------- */
+/* ---- ids --------------------------------------------------------------------------------------------------------- */
 void ag_split_id_trim(ag_str *out, const char *text, size_t n)
 {
     size_t first = n, end = 0;
@@ -57,17 +60,20 @@ static ag_status read_id(ag_str *out, const json_t *root, const char *field, boo
     ag_str_clear(out);
     if (!value || json_is_null(value)) {
         if (!is_needed) return AG_OK;
-        return ag_fail(at->err, AG_E_DATA, "%s: line %zu: has no '%s'; every row needs an id of its own there", at->name, at->number, field);
+        return ag_fail(at->err, AG_E_DATA, "%s: line %zu: has no '%s'; every row needs an id of its own there", at->name,
+                       at->number, field);
     }
     if (!json_is_string(value))
-        return ag_fail(at->err, AG_E_DATA, "%s: line %zu: '%s' must be a string; write the id in quotes", at->name, at->number, field);
+        return ag_fail(at->err, AG_E_DATA, "%s: line %zu: '%s' must be a string; write the id in quotes", at->name, at->number,
+                       field);
     ag_split_id_trim(out, json_string_value(value), json_string_length(value));
     if (out->n == 0)
-        return ag_fail(at->err, AG_E_DATA, "%s: line %zu: '%s' is blank; give the id, or leave the field out where it may be missing", at->name,
+        return ag_fail(at->err, AG_E_DATA,
+                       "%s: line %zu: '%s' is blank; give the id, or leave the field out where it may be missing", at->name,
                        at->number, field);
     if (out->n > AG_SPLIT_MAX_ID_BYTES || memchr(out->text, 0, out->n))
-        return ag_fail(at->err, AG_E_DATA, "%s: line %zu: '%s' is longer than %d bytes or holds a NUL; use shorter, plain ids", at->name,
-                       at->number, field, AG_SPLIT_MAX_ID_BYTES);
+        return ag_fail(at->err, AG_E_DATA, "%s: line %zu: '%s' is longer than %d bytes or holds a NUL; use shorter, plain ids",
+                       at->name, at->number, field, AG_SPLIT_MAX_ID_BYTES);
     return AG_OK;
 }
 
@@ -80,7 +86,7 @@ static ag_status read_ids(ag_split_row *row, const ag_split_identity *identity, 
     return AG_OK;
 }
 
-/* ---- rows --------------------------------------------------------------------------------------------------------- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 static ag_status parse(ag_split_row *row, const char *line, size_t n, const place *at)
 {
     if (row->root) ag_json_free(&row->root);
@@ -90,8 +96,8 @@ static ag_status parse(ag_split_row *row, const char *line, size_t n, const plac
     return ag_fail(at->err, AG_E_DATA, "%s: line %zu: must be a JSON object; one row a line", at->name, at->number);
 }
 
-ag_status ag_split_row_read_ids(ag_split_row *row, const char *line, size_t n, const ag_split_identity *identity, const char *name,
-                                size_t number, ag_err *err)
+ag_status ag_split_row_read_ids(ag_split_row *row, const char *line, size_t n, const ag_split_identity *identity,
+                                const char *name, size_t number, ag_err *err)
 {
     const place at = {name, number, err};
     AG_TRY(parse(row, line, n, &at));
@@ -104,12 +110,13 @@ static ag_status check_representation(const json_t *root, const place *at)
     const json_t *text = json_object_get(root, "text");
     for (size_t i = 0; i < 2; i++)
         if (json_object_get(root, others[i]))
-            return ag_fail(at->err, AG_E_DATA, "%s: line %zu: has '%s'%s; a frozen split holds text only, so that every model reads the same "
-                           "bytes: render the row into 'text' and leave '%s' out", at->name, at->number, others[i],
-                           text ? " beside 'text'" : "", others[i]);
+            return ag_fail(at->err, AG_E_DATA,
+                           "%s: line %zu: has '%s'%s; a frozen split holds text only, so that every model reads the same "
+                           "bytes: render the row into 'text' and leave '%s' out",
+                           at->name, at->number, others[i], text ? " beside 'text'" : "", others[i]);
     if (json_is_string(text)) return AG_OK;
-    return ag_fail(at->err, AG_E_DATA, "%s: line %zu: %s; a frozen split needs the rendered text as a string", at->name, at->number,
-                   text ? "'text' is no string" : "has no 'text'");
+    return ag_fail(at->err, AG_E_DATA, "%s: line %zu: %s; a frozen split needs the rendered text as a string", at->name,
+                   at->number, text ? "'text' is no string" : "has no 'text'");
 }
 
 static void digest_content(ag_split_row *row, const ag_split_identity *identity)
@@ -152,7 +159,7 @@ void ag_split_row_free(ag_split_row *row)
     ag_str_free(&row->made);
 }
 
-/* ---- buckets ------------------------------------------------------------------------------------------------------ */
+/* ---- buckets ----------------------------------------------------------------------------------------------------- */
 ag_split_name ag_split_bucket(const ag_split_policy *policy, const char *anchor, size_t n)
 {
     ag_str text = {0};
@@ -167,7 +174,8 @@ ag_split_name ag_split_bucket(const ag_split_policy *policy, const char *anchor,
     for (int i = 0; i < AG_N_SPLITS; i++) sum += (uint64_t)policy->weight[i];
     for (const char *c = digest.hex; *c; c++) rest = (rest * 16 + (uint64_t)(*c <= '9' ? *c - '0' : *c - 'a' + 10)) % sum;
     if (rest < (uint64_t)policy->weight[AG_SPLIT_TRAIN]) return AG_SPLIT_TRAIN;
-    return rest < (uint64_t)(policy->weight[AG_SPLIT_TRAIN] + policy->weight[AG_SPLIT_VALIDATION]) ? AG_SPLIT_VALIDATION : AG_SPLIT_HELD_OUT;
+    return rest < (uint64_t)(policy->weight[AG_SPLIT_TRAIN] + policy->weight[AG_SPLIT_VALIDATION]) ? AG_SPLIT_VALIDATION
+                                                                                                   : AG_SPLIT_HELD_OUT;
 }
 
 ag_split_name ag_split_row_bucket(ag_split_row *row, const ag_split_policy *policy)
@@ -179,7 +187,7 @@ ag_split_name ag_split_row_bucket(ag_split_row *row, const ag_split_policy *poli
     return ag_split_bucket(policy, row->made.text, row->made.n);
 }
 
-/* ---- lines -------------------------------------------------------------------------------------------------------- */
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
 static bool is_blank(const char *line, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -193,7 +201,8 @@ static ag_status changed(const char *name, ag_err *err)
 }
 
 /* Counts the lines, and fills `line` (room for `room`) where it is not NULL. */
-static ag_status walk(ag_split_line *line, size_t room, size_t *count, ag_sha256_state *sha, const ag_map *map, const char *name, ag_err *err)
+static ag_status walk(ag_split_line *line, size_t room, size_t *count, ag_sha256_state *sha, const ag_map *map,
+                      const char *name, ag_err *err)
 {
     enum { FORGET_BYTES = 32 << 20 };
     const char *bytes = (const char *)map->bytes;
@@ -202,10 +211,11 @@ static ag_status walk(ag_split_line *line, size_t room, size_t *count, ag_sha256
     while (at < map->n) {
         const char *newline = memchr(bytes + at, '\n', map->n - at);
         const size_t end = newline ? (size_t)(newline - bytes) : map->n, n = end - at;
-        if (++number > UINT32_MAX) return ag_fail(err, AG_E_UNSUPPORTED, "%s: has more than 4,294,967,295 lines; freeze it in pieces", name);
+        if (++number > UINT32_MAX)
+            return ag_fail(err, AG_E_UNSUPPORTED, "%s: has more than 4,294,967,295 lines; freeze it in pieces", name);
         if (n > MAX_LINE_BYTES)
-            return ag_fail(err, AG_E_DATA, "%s: line %zu: is longer than %zu MiB; no model takes such a row, leave it out", name, number,
-                           MAX_LINE_BYTES >> 20);
+            return ag_fail(err, AG_E_DATA, "%s: line %zu: is longer than %zu MiB; no model takes such a row, leave it out",
+                           name, number, MAX_LINE_BYTES >> 20);
         if (!is_blank(bytes + at, n)) {
             if (line && *count == room) return changed(name, err);
             if (line) line[*count] = (ag_split_line){at, (uint32_t)n, (uint32_t)number};

@@ -16,16 +16,16 @@ ag_split_key ag_split_key_of(const char *bytes, size_t n);
 ag_split_key ag_split_key_of_digest(const ag_sha256 *digest); /* of hexadecimal digits */
 
 typedef struct {
-    json_t *root; /* owned */
+    json_t *root;                              /* owned */
     ag_str canonical_id, lineage_id, group_id; /* trimmed; group_id.n 0: none */
     ag_sha256 content;
     ag_str made; /* for digests */
 } ag_split_row;
 
-/* Reads one line into *row, whose memory is used again from row to row ({0} at first). For a new snapshot (is_new) the row must be text. The
- * sentence begins "<name>: line <number>: ". */
-AG_MUST_USE ag_status ag_split_row_read(ag_split_row *row, const char *line, size_t n, const ag_split_identity *identity, bool is_new,
-                                        const char *name, size_t number, ag_err *err);
+/* Reads one line into *row, whose memory is used again from row to row ({0} at first). For a new snapshot (is_new) the row must
+ * be text. The sentence begins "<name>: line <number>: ". */
+AG_MUST_USE ag_status ag_split_row_read(ag_split_row *row, const char *line, size_t n, const ag_split_identity *identity,
+                                        bool is_new, const char *name, size_t number, ag_err *err);
 /* Only the three ids: what assigning and ordering need again. */
 AG_MUST_USE ag_status ag_split_row_read_ids(ag_split_row *row, const char *line, size_t n, const ag_split_identity *identity,
                                             const char *name, size_t number, ag_err *err);
@@ -47,7 +47,8 @@ typedef struct {
     size_t n, bytes; /* bytes: of the block */
 } ag_split_lines;
 /* Also takes the file's digest, and lets go of its pages behind itself. */
-AG_MUST_USE ag_status ag_split_lines_find(ag_split_lines *lines, ag_sha256 *digest, const ag_map *map, const char *name, ag_err *err);
+AG_MUST_USE ag_status ag_split_lines_find(ag_split_lines *lines, ag_sha256 *digest, const ag_map *map, const char *name,
+                                          ag_err *err);
 void ag_split_lines_free(ag_split_lines *lines);
 
 #endif

@@ -1,5 +1,5 @@
-/* Cutting the lists of members out of a manifest's text, so that a manifest of millions of rows is read member by member. jansson judges
- * what is left and each member; here only strings, brackets and commas count. */
+/* Cutting the lists of members out of a manifest's text, so that a manifest of millions of rows is read member by member.
+ * jansson judges what is left and each member; here only strings, brackets and commas count. */
 #include "data/split_manifest.h"
 
 #include <string.h>
@@ -14,7 +14,8 @@ typedef struct {
 
 static ag_status broken(const scanner *s, ag_err *err)
 {
-    return ag_fail(err, AG_E_FORMAT, "%s: not valid JSON near byte %zu; the file is damaged, restore it or freeze again", s->name, s->at);
+    return ag_fail(err, AG_E_FORMAT, "%s: not valid JSON near byte %zu; the file is damaged, restore it or freeze again",
+                   s->name, s->at);
 }
 
 static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -28,7 +29,8 @@ static void skip_space(scanner *s)
 static bool skip_string(scanner *s)
 {
     for (s->at++; s->at < s->n; s->at++) {
-        if (s->bytes[s->at] == '\\') s->at++;
+        if (s->bytes[s->at] == '\\')
+            s->at++;
         else if (s->bytes[s->at] == '"') {
             s->at++;
             return true;
@@ -64,7 +66,7 @@ typedef struct {
     struct {
         size_t start, n; /* of the last key of that object */
     } key[MAX_LEVEL + 1];
-    int depth; /* objects and lists that are open */
+    int depth;        /* objects and lists that are open */
     bool lists_above; /* one of the first levels is a list, so no members below it */
 } place;
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- memory --------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 static void place(ag_split_table *t, ag_layout *layout)
 {
     for (int k = 0; k < AG_N_SPLIT_KEYS; k++) t->key[k] = ag_layout_place(layout, t->n * sizeof(ag_split_key));
@@ -35,12 +35,13 @@ void ag_split_table_set(ag_split_table *t, size_t i, ag_split_row *row, const ag
 {
     t->key[AG_SPLIT_KEY_CANONICAL][i] = ag_split_key_of(row->canonical_id.text, row->canonical_id.n);
     t->key[AG_SPLIT_KEY_LINEAGE][i] = ag_split_key_of(row->lineage_id.text, row->lineage_id.n);
-    t->key[AG_SPLIT_KEY_GROUP][i] = row->group_id.n ? ag_split_key_of(row->group_id.text, row->group_id.n) : (ag_split_key){0, 0};
+    t->key[AG_SPLIT_KEY_GROUP][i] =
+        row->group_id.n ? ag_split_key_of(row->group_id.text, row->group_id.n) : (ag_split_key){0, 0};
     t->key[AG_SPLIT_KEY_CONTENT][i] = ag_split_key_of_digest(&row->content);
     t->split[i] = (uint8_t)ag_split_row_bucket(row, policy);
 }
 
-/* ---- equal keys ----------------------------------------------------------------------------------------------------- */
+/* ---- equal keys -------------------------------------------------------------------------------------------------- */
 typedef struct {
     ag_split_key key;
     uint32_t row;
@@ -96,7 +97,7 @@ size_t ag_split_table_count_crossing(const ag_split_key *key, const uint8_t *spl
     return crossing;
 }
 
-/* ---- components ----------------------------------------------------------------------------------------------------- */
+/* ---- components -------------------------------------------------------------------------------------------------- */
 static uint32_t root_of(uint32_t *parent, uint32_t i)
 {
     while (parent[i] != i) {
@@ -111,8 +112,10 @@ static void join(uint32_t *parent, uint32_t a, uint32_t b)
 {
     a = root_of(parent, a);
     b = root_of(parent, b);
-    if (a < b) parent[b] = a;
-    else parent[a] = b;
+    if (a < b)
+        parent[b] = a;
+    else
+        parent[a] = b;
 }
 
 static void join_equal(ag_split_table *t, const ag_split_key *key)
@@ -156,7 +159,8 @@ static ag_status assign_component(ag_split_table *t, const item *member, size_t 
     return status;
 }
 
-ag_status ag_split_table_assign(ag_split_table *t, const ag_split_policy *policy, const ag_split_reader *reader, int n_threads, ag_err *err)
+ag_status ag_split_table_assign(ag_split_table *t, const ag_split_policy *policy, const ag_split_reader *reader, int n_threads,
+                                ag_err *err)
 {
     join_equal(t, t->key[AG_SPLIT_KEY_LINEAGE]);
     join_equal(t, t->key[AG_SPLIT_KEY_GROUP]);
@@ -169,7 +173,8 @@ ag_status ag_split_table_assign(ag_split_table *t, const ag_split_policy *policy
     qsort(items, t->n, sizeof *items, by_key);
     size_t n_components = 0;
     for (size_t i = 1; i < t->n; i++)
-        if (same(&items[i], &items[i - 1]) && (i == 1 || !same(&items[i - 1], &items[i - 2]))) start[n_components++] = (uint32_t)i - 1;
+        if (same(&items[i], &items[i - 1]) && (i == 1 || !same(&items[i - 1], &items[i - 2])))
+            start[n_components++] = (uint32_t)i - 1;
 
     ag_status failed = AG_OK;
 #pragma omp parallel for schedule(dynamic, 64) num_threads(n_threads)
@@ -190,7 +195,7 @@ ag_status ag_split_table_assign(ag_split_table *t, const ag_split_policy *policy
     return failed;
 }
 
-/* ---- order by canonical id ------------------------------------------------------------------------------------------ */
+/* ---- order by canonical id --------------------------------------------------------------------------------------- */
 static uint64_t big_endian(const char *bytes, size_t n)
 {
     uint64_t value = 0;
@@ -199,8 +204,8 @@ static uint64_t big_endian(const char *bytes, size_t n)
 }
 
 /* 16 bytes of each row's id from `depth` on. Ids hold no NUL, so that a shorter one sorts first. */
-static ag_status take_pieces(item *items, const uint32_t *rows, size_t n, size_t depth, const ag_split_reader *reader, int n_threads,
-                             ag_err *err)
+static ag_status take_pieces(item *items, const uint32_t *rows, size_t n, size_t depth, const ag_split_reader *reader,
+                             int n_threads, ag_err *err)
 {
     ag_status failed = AG_OK;
 #pragma omp parallel num_threads(n_threads)
@@ -212,7 +217,8 @@ static ag_status take_pieces(item *items, const uint32_t *rows, size_t n, size_t
             const ag_status status = reader->read(reader->user, rows[i], &row, &own);
             const size_t left = !status && row.canonical_id.n > depth ? row.canonical_id.n - depth : 0;
             const char *piece = left ? row.canonical_id.text + depth : "";
-            items[i] = (item){{big_endian(piece, left), big_endian(left > 8 ? piece + 8 : "", left > 8 ? left - 8 : 0)}, rows[i]};
+            items[i] =
+                (item){{big_endian(piece, left), big_endian(left > 8 ? piece + 8 : "", left > 8 ? left - 8 : 0)}, rows[i]};
             if (!status) continue;
 #pragma omp critical(ag_split_order)
             {
@@ -225,7 +231,8 @@ static ag_status take_pieces(item *items, const uint32_t *rows, size_t n, size_t
     return failed;
 }
 
-/* By pieces of 16 bytes: rows that are equal in one are sorted by the next, which is at most AG_SPLIT_MAX_ID_BYTES / 16 deep. */
+/* By pieces of 16 bytes: rows that are equal in one are sorted by the next, which is at most AG_SPLIT_MAX_ID_BYTES / 16 deep.
+ */
 static ag_status order_from(uint32_t *rows, size_t n, size_t depth, const ag_split_reader *reader, int n_threads, ag_err *err)
 {
     AG_ASSERT(depth <= AG_SPLIT_MAX_ID_BYTES); /* two ids are never equal */

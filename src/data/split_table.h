@@ -1,4 +1,5 @@
-/* All rows of a dataset as keys: which belong together, which split each component has, and what stands in two splits. Private to data/.
+/* All rows of a dataset as keys: which belong together, which split each component has, and what stands in two splits. Private
+ * to data/.
  *
  *     ag_split_table t;
  *     AG_TRY(ag_split_table_init(&t, n_rows, err));
@@ -12,7 +13,13 @@
 
 #include "data/split_row.h"
 
-typedef enum { AG_SPLIT_KEY_CANONICAL, AG_SPLIT_KEY_LINEAGE, AG_SPLIT_KEY_GROUP, AG_SPLIT_KEY_CONTENT, AG_N_SPLIT_KEYS } ag_split_key_kind;
+typedef enum {
+    AG_SPLIT_KEY_CANONICAL,
+    AG_SPLIT_KEY_LINEAGE,
+    AG_SPLIT_KEY_GROUP,
+    AG_SPLIT_KEY_CONTENT,
+    AG_N_SPLIT_KEYS
+} ag_split_key_kind;
 
 typedef struct {
     size_t n;
@@ -35,8 +42,8 @@ typedef struct {
     void *user;
 } ag_split_reader;
 /* Joins rows that share a lineage, a group or a content, and gives each component one split. */
-AG_MUST_USE ag_status ag_split_table_assign(ag_split_table *t, const ag_split_policy *policy, const ag_split_reader *reader, int n_threads,
-                                            ag_err *err);
+AG_MUST_USE ag_status ag_split_table_assign(ag_split_table *t, const ag_split_policy *policy, const ag_split_reader *reader,
+                                            int n_threads, ag_err *err);
 
 /* The first two rows that have the same key, in the order of rows. */
 bool ag_split_table_find_twice(const ag_split_key *key, size_t n, size_t *first, size_t *second);
@@ -44,6 +51,7 @@ bool ag_split_table_find_twice(const ag_split_key *key, size_t n, size_t *first,
 size_t ag_split_table_count_crossing(const ag_split_key *key, const uint8_t *split, size_t n);
 
 /* Sorts rows[n_rows] by canonical id, which no two of them share. */
-AG_MUST_USE ag_status ag_split_table_order(uint32_t *rows, size_t n_rows, const ag_split_reader *reader, int n_threads, ag_err *err);
+AG_MUST_USE ag_status ag_split_table_order(uint32_t *rows, size_t n_rows, const ag_split_reader *reader, int n_threads,
+                                           ag_err *err);
 
 #endif

@@ -30,7 +30,7 @@ typedef struct {
 
 static const char *name_of(const verifier *v) { return v->split->path; }
 
-/* ---- files ---------------------------------------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 /* The part's path as it is written, without a link on the way, so that it stays inside the manifest's folder. */
 static ag_status find_part(verifier *v, ag_split_part *part, ag_err *err)
 {
@@ -39,10 +39,13 @@ static ag_status find_part(verifier *v, ag_split_part *part, ag_err *err)
         if (relative[i] != '/' && relative[i] != 0) continue;
         const char *path = ag_path_join(&v->split->arena, dir, ag_arena_strndup(&v->split->arena, relative, i));
         struct stat st;
-        if (lstat(path, &st)) return ag_fail_errno(err, errno, "%s: its file %s is not there; restore it, or freeze again", name_of(v), path);
+        if (lstat(path, &st))
+            return ag_fail_errno(err, errno, "%s: its file %s is not there; restore it, or freeze again", name_of(v), path);
         if (S_ISLNK(st.st_mode))
-            return ag_fail(err, AG_E_VERIFY, "%s: %s is a symbolic link; split files must lie in the manifest's folder, put the file itself there",
-                           name_of(v), path);
+            return ag_fail(
+                err, AG_E_VERIFY,
+                "%s: %s is a symbolic link; split files must lie in the manifest's folder, put the file itself there",
+                name_of(v), path);
         part->path = path;
     }
     return AG_OK;
@@ -56,26 +59,35 @@ static ag_status open_part(verifier *v, ag_split_name s, ag_err *err)
     AG_TRY(ag_map_open_no_link(&v->map[s], part->path, err));
     AG_TRY(ag_split_lines_find(&v->lines[s], &digest, &v->map[s], part->path, err));
     if (strcmp(digest.hex, part->sha256.hex) != 0)
-        return ag_fail(err, AG_E_VERIFY, "%s: its SHA-256 is %s, the manifest says %s: the split was changed after it was frozen; restore the file, "
-                       "or freeze a new version", part->path, digest.hex, part->sha256.hex);
+        return ag_fail(
+            err, AG_E_VERIFY,
+            "%s: its SHA-256 is %s, the manifest says %s: the split was changed after it was frozen; restore the file, "
+            "or freeze a new version",
+            part->path, digest.hex, part->sha256.hex);
     if ((int64_t)v->lines[s].n != part->n_rows)
-        return ag_fail(err, AG_E_VERIFY, "%s: has %zu records, the manifest says %lld; freeze the split again", part->path, v->lines[s].n,
-                       (long long)part->n_rows);
+        return ag_fail(err, AG_E_VERIFY, "%s: has %zu records, the manifest says %lld; freeze the split again", part->path,
+                       v->lines[s].n, (long long)part->n_rows);
     return AG_OK;
 }
 
-/* ---- members against rows --------------------------------------------------------------------------------------------- */
+/* ---- members against rows ---------------------------------------------------------------------------------------- */
 typedef struct {
     ag_split_row row;
     ag_str line, previous_id;
 } row_check;
 
-static bool same_text(const ag_str *a, const ag_str *b) { return a->n == b->n && (a->n == 0 || memcmp(a->text, b->text, a->n) == 0); }
+static bool same_text(const ag_str *a, const ag_str *b)
+{
+    return a->n == b->n && (a->n == 0 || memcmp(a->text, b->text, a->n) == 0);
+}
 
 static ag_status lies(const verifier *v, ag_split_name s, size_t i, const char *what, ag_err *err)
 {
-    return ag_fail(err, AG_E_VERIFY, "%s: the member of %s line %u has another %s than the row; the manifest or the file was changed, restore them, "
-                   "or freeze again", name_of(v), v->split->part[s].path, v->lines[s].line[i].number, what);
+    return ag_fail(
+        err, AG_E_VERIFY,
+        "%s: the member of %s line %u has another %s than the row; the manifest or the file was changed, restore them, "
+        "or freeze again",
+        name_of(v), v->split->part[s].path, v->lines[s].line[i].number, what);
 }
 
 static ag_status check_member(verifier *v, ag_split_name s, size_t i, const ag_split_member *m, row_check *c, ag_err *err)
@@ -93,11 +105,13 @@ static ag_status check_member(verifier *v, ag_split_name s, size_t i, const ag_s
     if (c->line.n != line.n || memcmp(c->line.text, bytes, line.n) != 0)
         return ag_fail(err, AG_E_VERIFY, "%s: line %u is not canonical JSON; the file was changed, restore it, or freeze again",
                        v->split->part[s].path, line.number);
-    if (strcmp(ag_sha256_bytes(bytes, line.n).hex, m->materialized_line.hex) != 0) return lies(v, s, i, "materialized_line_sha256", err);
+    if (strcmp(ag_sha256_bytes(bytes, line.n).hex, m->materialized_line.hex) != 0)
+        return lies(v, s, i, "materialized_line_sha256", err);
     const ag_str *id = &c->row.canonical_id;
     const int order = i == 0 ? -1 : memcmp(c->previous_id.text, id->text, c->previous_id.n < id->n ? c->previous_id.n : id->n);
     if (order > 0 || (order == 0 && c->previous_id.n >= id->n))
-        return ag_fail(err, AG_E_VERIFY, "%s: line %u is not in the order of canonical ids, or its id stands twice; freeze the split again",
+        return ag_fail(err, AG_E_VERIFY,
+                       "%s: line %u is not in the order of canonical ids, or its id stands twice; freeze the split again",
                        v->split->part[s].path, line.number);
     ag_str_clear(&c->previous_id);
     ag_str_add_n(&c->previous_id, id->text, id->n);
@@ -111,8 +125,10 @@ static ag_status check_members(verifier *v, ag_split_name s, ag_err *err)
 {
     size_t at = v->skeleton.start[s] + 1;
     row_check c = {0};
-    ag_status status = v->skeleton.end[s] ? AG_OK : ag_fail(err, AG_E_FORMAT, "%s: splits.%s.members must be a list; freeze the split again",
-                                                           name_of(v), ag_split_name_text(s));
+    ag_status status = v->skeleton.end[s]
+                           ? AG_OK
+                           : ag_fail(err, AG_E_FORMAT, "%s: splits.%s.members must be a list; freeze the split again",
+                                     name_of(v), ag_split_name_text(s));
     for (size_t i = 0; !status; i++) {
         json_t *value = NULL;
         ag_split_member member;
@@ -120,8 +136,9 @@ static ag_status check_members(verifier *v, ag_split_name s, ag_err *err)
         if (status) break;
         const bool is_there = value != NULL, fits = i < v->lines[s].n;
         if (is_there != fits)
-            status = ag_fail(err, AG_E_VERIFY, "%s: splits.%s has %s members than the %zu rows of its file; freeze the split again", name_of(v),
-                             ag_split_name_text(s), is_there ? "more" : "fewer", v->lines[s].n);
+            status =
+                ag_fail(err, AG_E_VERIFY, "%s: splits.%s has %s members than the %zu rows of its file; freeze the split again",
+                        name_of(v), ag_split_name_text(s), is_there ? "more" : "fewer", v->lines[s].n);
         if (!status && is_there) status = ag_split_member_read(&member, value, v->split->source_path, name_of(v), err);
         if (!status && is_there) status = check_member(v, s, i, &member, &c, err);
         if (value) ag_json_free(&value);
@@ -137,10 +154,12 @@ static ag_status check_members(verifier *v, ag_split_name s, ag_err *err)
     return status;
 }
 
-/* ---- what holds between rows ---------------------------------------------------------------------------------------------- */
+/* ---- what holds between rows ------------------------------------------------------------------------------------- */
 static ag_split_name split_of(const verifier *v, size_t row)
 {
-    return row < v->first[AG_SPLIT_VALIDATION] ? AG_SPLIT_TRAIN : row < v->first[AG_SPLIT_HELD_OUT] ? AG_SPLIT_VALIDATION : AG_SPLIT_HELD_OUT;
+    return row < v->first[AG_SPLIT_VALIDATION] ? AG_SPLIT_TRAIN
+           : row < v->first[AG_SPLIT_HELD_OUT] ? AG_SPLIT_VALIDATION
+                                               : AG_SPLIT_HELD_OUT;
 }
 
 static void forget_parts(verifier *v)
@@ -154,8 +173,8 @@ static ag_status read_ids(void *user, size_t i, ag_split_row *row, ag_err *err)
     const ag_split_name s = split_of(v, i);
     const ag_split_line line = v->lines[s].line[i - v->first[s]];
     if (atomic_fetch_add(&v->n_read, 1) % AG_SPLIT_FORGET_ROWS == 0) forget_parts(v);
-    return ag_split_row_read_ids(row, (const char *)v->map[s].bytes + line.start, line.n, &v->split->identity, v->split->part[s].path,
-                                 line.number, err);
+    return ag_split_row_read_ids(row, (const char *)v->map[s].bytes + line.start, line.n, &v->split->identity,
+                                 v->split->part[s].path, line.number, err);
 }
 
 static ag_status audit(verifier *v, ag_err *err)
@@ -170,8 +189,11 @@ static ag_status audit(verifier *v, ag_err *err)
     for (; kind < AG_N_SPLIT_KEYS && !crossing; kind++) crossing = ag_split_table_count_crossing(v->table.key[kind], split, n);
     free(split);
     if (crossing)
-        return ag_fail(err, AG_E_VERIFY, "%s: leakage: %zu %s stand in more than one split, the manifest says none; the splits were changed, freeze "
-                       "them again", name_of(v), crossing, what[kind - 1]);
+        return ag_fail(
+            err, AG_E_VERIFY,
+            "%s: leakage: %zu %s stand in more than one split, the manifest says none; the splits were changed, freeze "
+            "them again",
+            name_of(v), crossing, what[kind - 1]);
     return AG_OK;
 }
 
@@ -182,8 +204,8 @@ static ag_status check_coordinates(verifier *v, ag_err *err)
     for (size_t i = 0; i < v->table.n; i++) key[i] = (ag_split_key){1, v->line_number[i]};
     size_t first, second;
     if (!ag_split_table_find_twice(key, v->table.n, &first, &second)) return AG_OK;
-    return ag_fail(err, AG_E_VERIFY, "%s: the source row %s:%u stands twice in the splits; freeze them again", name_of(v), v->split->source_path,
-                   v->line_number[first]);
+    return ag_fail(err, AG_E_VERIFY, "%s: the source row %s:%u stands twice in the splits; freeze them again", name_of(v),
+                   v->split->source_path, v->line_number[first]);
 }
 
 static ag_status check_ownership(verifier *v, ag_err *err)
@@ -193,13 +215,15 @@ static ag_status check_ownership(verifier *v, ag_err *err)
     for (size_t i = 0; i < v->table.n; i++) {
         const ag_split_name s = split_of(v, i);
         if (v->table.split[i] != s)
-            return ag_fail(err, AG_E_VERIFY, "%s: line %u belongs to the split %s by the manifest's policy; rows were moved, freeze the split again",
-                           v->split->part[s].path, v->lines[s].line[i - v->first[s]].number, ag_split_name_text(v->table.split[i]));
+            return ag_fail(
+                err, AG_E_VERIFY,
+                "%s: line %u belongs to the split %s by the manifest's policy; rows were moved, freeze the split again",
+                v->split->part[s].path, v->lines[s].line[i - v->first[s]].number, ag_split_name_text(v->table.split[i]));
     }
     return AG_OK;
 }
 
-/* ---- against the source ------------------------------------------------------------------------------------------------- */
+/* ---- against the source ------------------------------------------------------------------------------------------ */
 typedef struct {
     uint32_t number, row;
 } numbered;
@@ -211,7 +235,8 @@ static int by_number(const void *a, const void *b)
 }
 
 /* Every row of the source is a row of the splits: same line, same bytes, same canonical JSON. */
-static ag_status match_rows(verifier *v, const ag_map *map, const ag_split_lines *lines, const numbered *order, const char *path, ag_err *err)
+static ag_status match_rows(verifier *v, const ag_map *map, const ag_split_lines *lines, const numbered *order,
+                            const char *path, ag_err *err)
 {
     ag_split_row row = {0};
     ag_str text = {0};
@@ -229,7 +254,8 @@ static ag_status match_rows(verifier *v, const ag_map *map, const ag_split_lines
         if (same && !status) ag_json_add_canonical(&text, row.root);
         same = same && (status || (text.n == frozen.n && memcmp(text.text, v->map[s].bytes + frozen.start, text.n) == 0));
         if (!same)
-            status = ag_fail(err, AG_E_VERIFY, "%s: line %u is not the row that %s has from it; the splits were made from another file", path,
+            status = ag_fail(err, AG_E_VERIFY,
+                             "%s: line %u is not the row that %s has from it; the splits were made from another file", path,
                              line.number, v->split->part[s].path);
         if (i % AG_SPLIT_FORGET_ROWS == 0) {
             ag_map_forget(map, 0, line.start);
@@ -251,10 +277,14 @@ static ag_status check_source(verifier *v, ag_err *err)
     AG_TRY(ag_map_open(&map, path, err));
     ag_status status = ag_split_lines_find(&lines, &digest, &map, path, err);
     if (!status && strcmp(digest.hex, v->split->source_sha256.hex) != 0)
-        status = ag_fail(err, AG_E_VERIFY, "%s: its SHA-256 is %s, the manifest says %s: the source was changed after it was frozen; take the file "
-                         "that was frozen, or freeze a new version", path, digest.hex, v->split->source_sha256.hex);
+        status =
+            ag_fail(err, AG_E_VERIFY,
+                    "%s: its SHA-256 is %s, the manifest says %s: the source was changed after it was frozen; take the file "
+                    "that was frozen, or freeze a new version",
+                    path, digest.hex, v->split->source_sha256.hex);
     if (!status && lines.n != v->table.n)
-        status = ag_fail(err, AG_E_VERIFY, "%s: has %zu records, the splits have %zu; freeze the split again", path, lines.n, v->table.n);
+        status = ag_fail(err, AG_E_VERIFY, "%s: has %zu records, the splits have %zu; freeze the split again", path, lines.n,
+                         v->table.n);
     numbered *order = malloc((v->table.n + 1) * sizeof *order);
     if (!order) ag_out_of_memory(v->table.n * sizeof *order);
     for (size_t i = 0; i < v->table.n; i++) order[i] = (numbered){v->line_number[i], (uint32_t)i};
@@ -266,7 +296,7 @@ static ag_status check_source(verifier *v, ag_err *err)
     return status;
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------------------------------- */
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
 static ag_status allocate(verifier *v, ag_err *err)
 {
     size_t n = 0;

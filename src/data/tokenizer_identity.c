@@ -11,7 +11,8 @@ ag_status ag_tokenizer_fingerprint(ag_sha256 *out, const ag_tokenizer *t, ag_err
     if (!status) ag_tokenizer_write_config(t, NULL, 0, &files[1], &files[2]);
     for (int i = 0; i < 3 && !status; i++) {
         json_t *value;
-        status = ag_json_parse_exact(&value, files[i].text ? files[i].text : "null", files[i].text ? files[i].n : 4, names[i], err);
+        status =
+            ag_json_parse_exact(&value, files[i].text ? files[i].text : "null", files[i].text ? files[i].n : 4, names[i], err);
         if (!status) json_object_set_new(all, names[i], value);
     }
     if (!status) *out = ag_json_canonical_digest(all);

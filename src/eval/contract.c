@@ -5,7 +5,10 @@
 
 #include <string.h>
 
-const char *ag_artifact_kind_name(ag_artifact_kind kind) { return kind == AG_ARTIFACT_MERGED_MODEL ? "merged_model" : "peft_adapter"; }
+const char *ag_artifact_kind_name(ag_artifact_kind kind)
+{
+    return kind == AG_ARTIFACT_MERGED_MODEL ? "merged_model" : "peft_adapter";
+}
 
 char *ag_path_relative(ag_arena *arena, const char *dir, const char *path)
 {
@@ -29,15 +32,17 @@ static json_t *make_arm(const ag_contract_parts *p, bool is_sft, const char *tas
     json_t *artifact = json_null();
     if (is_sft)
         artifact = json_pack("{s:s, s:s, s:s}", "kind", ag_artifact_kind_name(p->kind), "artifact_index_path",
-                             ag_path_relative(arena, p->dir, p->artifact_index), "artifact_index_sha256", p->artifact_index_sha256.hex);
-    return json_pack("{s:s, s:s, s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:s, s:{s:b, s:I, s:I, s:f, s:f}, s:s}", "role",
-                     is_sft ? "causal_sft" : "causal_base", "model_repository", p->model_repository, "model_revision", p->model_revision,
-                     "artifact", artifact, "tokenizer_repository", p->tokenizer_repository, "tokenizer_revision", p->tokenizer_revision,
-                     "tokenizer_sha256", p->tokenizer_sha256.hex, "serializer_id", AG_SERIALIZER_ID, "serializer_version",
-                     AG_SERIALIZER_VERSION, "serializer_sha256", ag_serializer_digest().hex, "logical_task_set_sha256", task_set,
-                     "context_window", (json_int_t)p->context_window, "truncation_policy", ag_truncation_policy_name(p->policy), "decoding",
-                     "do_sample", 0, "seed", (json_int_t)p->seed, "max_new_tokens", (json_int_t)p->max_new_tokens, "temperature", 0.0,
-                     "top_p", 1.0, "scoring_version", AG_SCORING_VERSION);
+                             ag_path_relative(arena, p->dir, p->artifact_index), "artifact_index_sha256",
+                             p->artifact_index_sha256.hex);
+    return json_pack("{s:s, s:s, s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:s, s:{s:b, s:I, s:I, s:f, s:f}, s:s}",
+                     "role", is_sft ? "causal_sft" : "causal_base", "model_repository", p->model_repository, "model_revision",
+                     p->model_revision, "artifact", artifact, "tokenizer_repository", p->tokenizer_repository,
+                     "tokenizer_revision", p->tokenizer_revision, "tokenizer_sha256", p->tokenizer_sha256.hex, "serializer_id",
+                     AG_SERIALIZER_ID, "serializer_version", AG_SERIALIZER_VERSION, "serializer_sha256",
+                     ag_serializer_digest().hex, "logical_task_set_sha256", task_set, "context_window",
+                     (json_int_t)p->context_window, "truncation_policy", ag_truncation_policy_name(p->policy), "decoding",
+                     "do_sample", 0, "seed", (json_int_t)p->seed, "max_new_tokens", (json_int_t)p->max_new_tokens,
+                     "temperature", 0.0, "top_p", 1.0, "scoring_version", AG_SCORING_VERSION);
 }
 
 ag_status ag_contract_make(json_t **out, const ag_contract_parts *p, ag_err *err)
@@ -46,12 +51,13 @@ ag_status ag_contract_make(json_t **out, const ag_contract_parts *p, ag_err *err
     json_t *ids = json_array();
     for (size_t i = 0; i < p->tasks->n; i++) json_array_append_new(ids, json_string(p->tasks->task[i].id));
     const ag_sha256 task_set = ag_json_canonical_digest(ids);
-    json_t *base = make_arm(p, false, task_set.hex, &arena), *sft = p->artifact_index ? make_arm(p, true, task_set.hex, &arena) : NULL;
+    json_t *base = make_arm(p, false, task_set.hex, &arena),
+           *sft = p->artifact_index ? make_arm(p, true, task_set.hex, &arena) : NULL;
     *out = base && (sft || !p->artifact_index)
                ? json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:o}", "schema_version", AG_CONTRACT_SCHEMA, "split_manifest_path",
-                                   ag_path_relative(&arena, p->dir, p->split_manifest), "split_manifest_sha256",
-                                   p->split->manifest_sha256.hex, "held_out_split_sha256", p->split->part[AG_SPLIT_HELD_OUT].sha256.hex,
-                                   "logical_task_ids", ids, "logical_task_set_sha256", task_set.hex, "base", base)
+                           ag_path_relative(&arena, p->dir, p->split_manifest), "split_manifest_sha256",
+                           p->split->manifest_sha256.hex, "held_out_split_sha256", p->split->part[AG_SPLIT_HELD_OUT].sha256.hex,
+                           "logical_task_ids", ids, "logical_task_set_sha256", task_set.hex, "base", base)
                : NULL;
     if (*out && sft) json_object_set_new(*out, "sft", sft);
     ag_arena_free(&arena);
@@ -69,8 +75,10 @@ static void compare(ag_str *out, const char *arm, const json_t *a, const json_t 
     for (void *it = json_object_iter((json_t *)(uintptr_t)a); it; it = json_object_iter_next((json_t *)(uintptr_t)a, it)) {
         const char *key = json_object_iter_key(it);
         json_t *x = json_object_iter_value(it), *y = json_object_get(b, key);
-        if (!*arm && (strcmp(key, "base") == 0 || strcmp(key, "sft") == 0)) compare(out, key, x, y);
-        else if (!y || !json_equal(x, y)) add_difference(out, arm, key);
+        if (!*arm && (strcmp(key, "base") == 0 || strcmp(key, "sft") == 0))
+            compare(out, key, x, y);
+        else if (!y || !json_equal(x, y))
+            add_difference(out, arm, key);
     }
 }
 

@@ -11,7 +11,7 @@ typedef enum { AG_ARTIFACT_PEFT_ADAPTER, AG_ARTIFACT_MERGED_MODEL } ag_artifact_
 const char *ag_artifact_kind_name(ag_artifact_kind kind); /* "peft_adapter", "merged_model" */
 
 typedef struct {
-    const char *dir; /* absolute, where the contract will lie: its paths are relative to it */
+    const char *dir;            /* absolute, where the contract will lie: its paths are relative to it */
     const char *split_manifest; /* absolute */
     const ag_split *split;
     const ag_task_list *tasks;
@@ -27,7 +27,8 @@ typedef struct {
 
 /* The caller frees it with ag_json_free. AG_E_USAGE where a text is not UTF-8. */
 AG_MUST_USE ag_status ag_contract_make(json_t **out, const ag_contract_parts *parts, ag_err *err);
-/* The names of the fields in which two contracts differ, divided by ", "; empty where they are the same. Fields of an arm as "base.decoding". */
+/* The names of the fields in which two contracts differ, divided by ", "; empty where they are the same. Fields of an arm as
+ * "base.decoding". */
 void ag_contract_differences(ag_str *out, const json_t *a, const json_t *b);
 
 /* "../frozen/split_manifest.json": `path` seen from `dir`, both absolute and without links. */

@@ -6,14 +6,16 @@
 
 #include <string.h>
 
-/* ---- the report -------------------------------------------------------------------------------------------------------------- */
+/* ---- the report -------------------------------------------------------------------------------------------------- */
 static void write_arm(ag_str *out, const char *name, const ag_scored_arm *arm)
 {
     const ag_arm_counts c = ag_arm_count(arm);
     const int64_t scored = c.correct + c.incorrect;
     ag_str_printf(out, "| %s | %lld | %lld | %lld | ", name, (long long)c.n, (long long)scored, (long long)c.correct);
-    if (scored > 0) ag_str_printf(out, "%.4f |\n", (double)c.correct / (double)scored);
-    else ag_str_add(out, "n/a |\n");
+    if (scored > 0)
+        ag_str_printf(out, "%.4f |\n", (double)c.correct / (double)scored);
+    else
+        ag_str_add(out, "n/a |\n");
 }
 
 static void write_statistics(ag_str *out, const ag_comparison *c)
@@ -24,7 +26,8 @@ static void write_statistics(ag_str *out, const ag_comparison *c)
         return;
     }
     const ag_interval i = ag_paired_difference_interval(c->both_correct, c->improved, c->regressed, c->both_incorrect);
-    ag_str_printf(out, "- Delta accuracy (SFT - base): %+.4f over %lld pairs, 95 %% interval %+.4f to %+.4f (Newcombe, paired)\n",
+    ag_str_printf(out,
+                  "- Delta accuracy (SFT - base): %+.4f over %lld pairs, 95 %% interval %+.4f to %+.4f (Newcombe, paired)\n",
                   (double)(c->improved - c->regressed) / (double)n, (long long)n, i.low, i.high);
     ag_str_printf(out, "- Exact McNemar test, two-sided: p = %.4g (pairs that differ: %lld)\n",
                   ag_mcnemar_exact(c->improved, c->regressed), (long long)(c->improved + c->regressed));
@@ -45,14 +48,14 @@ void ag_eval_report_write(ag_str *out, const ag_eval_bundle *b, const ag_compari
     ag_str_add(out, "| Arm | Tasks | Scored | Correct | Accuracy |\n| --- | --- | --- | --- | --- |\n");
     write_arm(out, "base", b->base);
     write_arm(out, "sft", b->sft);
-    ag_str_printf(out, "\n- Pairs: %lld improved, %lld regressed, %lld tied, %lld invalid\n", (long long)c->improved, (long long)c->regressed,
-                  (long long)c->tied, (long long)c->invalid);
+    ag_str_printf(out, "\n- Pairs: %lld improved, %lld regressed, %lld tied, %lld invalid\n", (long long)c->improved,
+                  (long long)c->regressed, (long long)c->tied, (long long)c->invalid);
     write_statistics(out, c);
-    ag_str_printf(out, "- Task set SHA-256: `%s`\n- Scoring version: `%s`\n- Seed: %lld\n", text_of(b->contract, "logical_task_set_sha256"),
-                  AG_SCORING_VERSION, (long long)b->seed);
+    ag_str_printf(out, "- Task set SHA-256: `%s`\n- Scoring version: `%s`\n- Seed: %lld\n",
+                  text_of(b->contract, "logical_task_set_sha256"), AG_SCORING_VERSION, (long long)b->seed);
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 static ag_status put(const char *dir, const char *name, const ag_str *text, ag_arena *arena, ag_err *err)
 {
     return ag_file_publish(ag_path_join(arena, dir, name), text->text ? text->text : "", text->n, err);
@@ -117,7 +120,8 @@ static ag_status write_all(const ag_eval_bundle *b, const char *dir, ag_arena *a
     return write_comparison(b, dir, arena, err);
 }
 
-/* What killed publications of this output left: "<prefix><pid>-<n>" beside it. Nobody else publishes it, the journal is locked. */
+/* What killed publications of this output left: "<prefix><pid>-<n>" beside it. Nobody else publishes it, the journal is locked.
+ */
 static ag_status remove_leftovers(const char *output, const char *prefix, ag_arena *arena, ag_err *err)
 {
     char **names;
@@ -142,8 +146,10 @@ ag_status ag_eval_bundle_publish(const ag_eval_bundle *b, const char *output, ag
     if (!status) status = ag_dir_begin(&w, output, prefix, err);
     if (!status) {
         status = write_all(b, w.staging, &arena, err);
-        if (status) ag_dir_abort(&w);
-        else status = ag_dir_commit(&w, err);
+        if (status)
+            ag_dir_abort(&w);
+        else
+            status = ag_dir_commit(&w, err);
     }
     ag_arena_free(&arena);
     return status;

@@ -10,7 +10,8 @@ typedef struct {
     int64_t seed;
 } ag_eval_bundle;
 
-/* `output` is absolute and must not exist (AG_E_EXISTS). One process at a time: what a killed one left of this output is removed. */
+/* `output` is absolute and must not exist (AG_E_EXISTS). One process at a time: what a killed one left of this output is
+ * removed. */
 AG_MUST_USE ag_status ag_eval_bundle_publish(const ag_eval_bundle *bundle, const char *output, ag_err *err);
 
 /* report.md of two arms. */

@@ -1,4 +1,5 @@
-/* The first fine-tuning of Granite as an experiment that is fixed before it runs: split, model, budget and judgement in one contract.
+/* The first fine-tuning of Granite as an experiment that is fixed before it runs: split, model, budget and judgement in one
+ * contract.
  *
  *     <output_dir>/experiment-contract.json     agoge.granite-first-sft-contract.v1, canonical
  *                  experiment-contract.sha256   "<sha256>  experiment-contract.json"
@@ -16,7 +17,7 @@
 
 #define AG_EXPERIMENT_SCHEMA "agoge.granite-first-sft-contract.v1"
 #define AG_EXPERIMENT_BUDGET "granite-4.1-first-sft-budget-v1"
-#define AG_EXPERIMENT_FILE "experiment-contract.json"
+#define AG_EXPERIMENT_FILE   "experiment-contract.json"
 
 enum { AG_EXPERIMENT_MAX_TARGETS = 64 };
 

@@ -5,7 +5,10 @@
 
 #include <string.h>
 
-const char *ag_truncation_policy_name(ag_truncation_policy policy) { return policy == AG_TRUNCATION_REJECT ? "reject" : "mark_unsupported"; }
+const char *ag_truncation_policy_name(ag_truncation_policy policy)
+{
+    return policy == AG_TRUNCATION_REJECT ? "reject" : "mark_unsupported";
+}
 
 const char *ag_generation_status_name(ag_generation_status status)
 {
@@ -15,12 +18,13 @@ const char *ag_generation_status_name(ag_generation_status status)
 
 ag_sha256 ag_serializer_digest(void)
 {
-    static const char definition[] = AG_SERIALIZER_ID "/" AG_SERIALIZER_VERSION ": the prompt is the first completion_start_char Unicode code points "
-                                     "of text, tokenized with the tokenizer's special tokens; the expected completion is the rest of text";
+    static const char definition[] =
+        AG_SERIALIZER_ID "/" AG_SERIALIZER_VERSION ": the prompt is the first completion_start_char Unicode code points "
+                         "of text, tokenized with the tokenizer's special tokens; the expected completion is the rest of text";
     return ag_sha256_bytes(definition, sizeof definition - 1);
 }
 
-/* ---- tasks ------------------------------------------------------------------------------------------------------------- */
+/* ---- tasks ------------------------------------------------------------------------------------------------------- */
 typedef struct {
     ag_task_list *list;
     const ag_task_options *o;
@@ -95,19 +99,24 @@ static ag_status hold_against_window(loader *l, ag_task *t, ag_err *err)
         return AG_OK;
     }
     if (o->policy == AG_TRUNCATION_REJECT)
-        return ag_fail(err, AG_E_DATA, "task %s: its prompt has %lld tokens and %lld new ones are asked for, the context window is %lld; give a larger "
-                       "--context-window, or --truncation-policy mark_unsupported", t->id, (long long)t->n_ids, (long long)o->max_new_tokens,
-                       (long long)o->context_window);
-    refuse(t, AG_GENERATION_UNSUPPORTED, ag_arena_printf(&l->list->arena, "the prompt has %lld tokens, with %lld new ones it is over the context "
-                                                         "window of %lld", (long long)t->n_ids, (long long)o->max_new_tokens,
-                                                         (long long)o->context_window));
+        return ag_fail(
+            err, AG_E_DATA,
+            "task %s: its prompt has %lld tokens and %lld new ones are asked for, the context window is %lld; give a larger "
+            "--context-window, or --truncation-policy mark_unsupported",
+            t->id, (long long)t->n_ids, (long long)o->max_new_tokens, (long long)o->context_window);
+    refuse(t, AG_GENERATION_UNSUPPORTED,
+           ag_arena_printf(&l->list->arena,
+                           "the prompt has %lld tokens, with %lld new ones it is over the context "
+                           "window of %lld",
+                           (long long)t->n_ids, (long long)o->max_new_tokens, (long long)o->context_window));
     return AG_OK;
 }
 
 static ag_status load_row(loader *l, ag_task *t, const ag_split *split, const char *bytes, const ag_row_line *line, ag_err *err)
 {
     json_t *root;
-    if (ag_json_parse_exact(&root, bytes + line->start, line->n, l->path, err)) return ag_err_prefix(err, "line %zu", line->number);
+    if (ag_json_parse_exact(&root, bytes + line->start, line->n, l->path, err))
+        return ag_err_prefix(err, "line %zu", line->number);
     const json_t *id = json_object_get(root, split->identity.canonical_id_field);
     ag_status status = AG_OK;
     if (!json_is_string(id)) {
@@ -132,7 +141,8 @@ ag_status ag_tasks_load(ag_task_list *out, const ag_split *split, const ag_task_
     loader l = {.list = out, .o = options, .path = part->path, .scratch = ag_tokenizer_scratch_create()};
     ag_status status = AG_OK;
     if (strcmp(ag_sha256_bytes(rows->map.bytes, rows->map.n).hex, part->sha256.hex) != 0)
-        status = ag_fail(err, AG_E_DATA, "%s: changed since it was validated; start again when nobody writes to it", part->path);
+        status =
+            ag_fail(err, AG_E_DATA, "%s: changed since it was validated; start again when nobody writes to it", part->path);
     out->task = ag_arena_array(&out->arena, rows->n, sizeof *out->task);
     for (; out->n < rows->n && !status; out->n++)
         status = load_row(&l, &out->task[out->n], split, rows->bytes, &rows->line[out->n], err);
@@ -149,18 +159,24 @@ void ag_tasks_free(ag_task_list *tasks)
     *tasks = (ag_task_list){0};
 }
 
-/* ---- generations --------------------------------------------------------------------------------------------------------- */
+/* ---- generations ------------------------------------------------------------------------------------------------- */
 ag_generation ag_generation_of_refused(const ag_task *t)
 {
-    return (ag_generation){.task_id = t->id, .prompt = t->prompt, .expected = t->expected,
-                           .n_prompt = t->status == AG_GENERATION_UNSUPPORTED ? t->n_ids : -1, .n_completion = -1, .status = t->status,
+    return (ag_generation){.task_id = t->id,
+                           .prompt = t->prompt,
+                           .expected = t->expected,
+                           .n_prompt = t->status == AG_GENERATION_UNSUPPORTED ? t->n_ids : -1,
+                           .n_completion = -1,
+                           .status = t->status,
                            .reason = t->reason};
 }
 
 static void write_count(ag_json_writer *w, const char *key, int64_t n)
 {
-    if (n < 0) ag_jw_null(w, key);
-    else ag_jw_int(w, key, n);
+    if (n < 0)
+        ag_jw_null(w, key);
+    else
+        ag_jw_int(w, key, n);
 }
 
 void ag_generation_write(ag_str *out, const ag_generation *g)
@@ -185,12 +201,18 @@ static ag_text read_text(const json_t *row, const char *key, ag_arena *arena)
     return json_is_string(value) ? keep(arena, json_string_value(value), json_string_length(value)) : (ag_text){0};
 }
 
-static bool same(ag_text a, ag_text b) { return !a.text == !b.text && a.n == b.n && (a.n == 0 || memcmp(a.text, b.text, a.n) == 0); }
-
-ag_status ag_generation_read(ag_generation *out, const json_t *row, const ag_task *task, const char *name, ag_arena *arena, ag_err *err)
+static bool same(ag_text a, ag_text b)
 {
-    const char *id = json_string_value(json_object_get(row, "task_id")), *status = json_string_value(json_object_get(row, "status"));
-    *out = (ag_generation){.task_id = task->id, .n_prompt = -1, .n_completion = -1, .status = task->status, .reason = task->reason};
+    return !a.text == !b.text && a.n == b.n && (a.n == 0 || memcmp(a.text, b.text, a.n) == 0);
+}
+
+ag_status ag_generation_read(ag_generation *out, const json_t *row, const ag_task *task, const char *name, ag_arena *arena,
+                             ag_err *err)
+{
+    const char *id = json_string_value(json_object_get(row, "task_id")),
+               *status = json_string_value(json_object_get(row, "status"));
+    *out = (ag_generation){
+        .task_id = task->id, .n_prompt = -1, .n_completion = -1, .status = task->status, .reason = task->reason};
     out->prompt = read_text(row, "prompt", arena);
     out->expected = read_text(row, "expected_completion", arena);
     out->raw_text = read_text(row, "raw_text", arena);
@@ -200,5 +222,6 @@ ag_status ag_generation_read(ag_generation *out, const json_t *row, const ag_tas
     if (id && strcmp(id, task->id) == 0 && status && strcmp(status, ag_generation_status_name(task->status)) == 0 &&
         same(out->prompt, task->prompt) && same(out->expected, task->expected))
         return AG_OK;
-    return ag_fail(err, AG_E_DATA, "%s: the generation of %s is not of this split and tokenizer; evaluate again", name, task->id);
+    return ag_fail(err, AG_E_DATA, "%s: the generation of %s is not of this split and tokenizer; evaluate again", name,
+                   task->id);
 }

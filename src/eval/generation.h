@@ -14,8 +14,9 @@ const char *ag_truncation_policy_name(ag_truncation_policy policy); /* "mark_uns
 typedef enum { AG_GENERATION_OK, AG_GENERATION_UNSUPPORTED, AG_GENERATION_INVALID } ag_generation_status;
 const char *ag_generation_status_name(ag_generation_status status); /* "ok" … */
 
-/* code-repair-prompt-v1: the prompt is the first completion_start_char code points of the row's text, the expected completion is the rest. */
-#define AG_SERIALIZER_ID "code-repair-prompt-v1"
+/* code-repair-prompt-v1: the prompt is the first completion_start_char code points of the row's text, the expected completion
+ * is the rest. */
+#define AG_SERIALIZER_ID      "code-repair-prompt-v1"
 #define AG_SERIALIZER_VERSION "1"
 ag_sha256 ag_serializer_digest(void); /* of the sentence that defines it */
 
@@ -41,8 +42,8 @@ typedef struct {
     ag_truncation_policy policy;
 } ag_task_options;
 
-/* The held-out rows in their order. AG_E_DATA where the file is not the split's any more, or a prompt is over the window and the policy
- * rejects (task, count and window are named). The caller frees in any case. */
+/* The held-out rows in their order. AG_E_DATA where the file is not the split's any more, or a prompt is over the window and
+ * the policy rejects (task, count and window are named). The caller frees in any case. */
 AG_MUST_USE ag_status ag_tasks_load(ag_task_list *out, const ag_split *split, const ag_task_options *options, ag_err *err);
 void ag_tasks_free(ag_task_list *tasks);
 
@@ -59,7 +60,7 @@ typedef struct {
 ag_generation ag_generation_of_refused(const ag_task *task);
 /* Canonical JSON, without a newline; and back, texts in the arena. Reading checks that the row is the task's. */
 void ag_generation_write(ag_str *out, const ag_generation *g);
-AG_MUST_USE ag_status ag_generation_read(ag_generation *out, const json_t *row, const ag_task *task, const char *name, ag_arena *arena,
-                                         ag_err *err);
+AG_MUST_USE ag_status ag_generation_read(ag_generation *out, const json_t *row, const ag_task *task, const char *name,
+                                         ag_arena *arena, ag_err *err);
 
 #endif

@@ -11,7 +11,7 @@ typedef struct {
     int64_t n_done;  /* ids of the prompt that are in the cache */
     int32_t *answer; /* [max_new_tokens] */
     int64_t n_new;
-    int32_t next;    /* chosen, not in the cache yet */
+    int32_t next; /* chosen, not in the cache yet */
 } slot;
 
 typedef struct {
@@ -20,9 +20,9 @@ typedef struct {
     ag_kv_cache *cache;
     slot slots[AG_LINEAR_FEW];
     size_t n_started;
-    int64_t rows;     /* of the largest call */
-    int32_t *ids;     /* [rows] of one call */
-    float *logits;    /* [batch, V] */
+    int64_t rows;  /* of the largest call */
+    int32_t *ids;  /* [rows] of one call */
+    float *logits; /* [batch, V] */
     ag_chooser *chooser;
 } work;
 
@@ -53,8 +53,8 @@ static int64_t chunk_of(const work *w, const slot *at)
     return left < AG_PREFILL_ROWS ? left : AG_PREFILL_ROWS;
 }
 
-/* The next chunks of prompts that are not in the cache yet, as many as fit one call. A chunk of few tokens goes alone, so that its bits
- * are those that it has alone. False where there is none. */
+/* The next chunks of prompts that are not in the cache yet, as many as fit one call. A chunk of few tokens goes alone, so that
+ * its bits are those that it has alone. False where there is none. */
 static ag_status prefill_some(work *w, bool *any, ag_err *err)
 {
     ag_decoder_run runs[AG_LINEAR_FEW];
@@ -120,7 +120,8 @@ static ag_status answer_all(work *w, ag_err *err)
     while (is_busy(w)) {
         const int signal = w->b->stop ? *w->b->stop : 0;
         if (signal)
-            return ag_fail(err, signal == SIGTERM ? AG_E_TERMINATED : AG_E_INTERRUPTED, "stopped by a signal; the same command goes on where it was");
+            return ag_fail(err, signal == SIGTERM ? AG_E_TERMINATED : AG_E_INTERRUPTED,
+                           "stopped by a signal; the same command goes on where it was");
         bool any;
         start_new(w);
         do AG_TRY(prefill_some(w, &any, err));

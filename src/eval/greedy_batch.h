@@ -1,6 +1,6 @@
-/* Many prompts answered greedily at once. Each answer is to the token what ag_generate gives for its prompt alone, whatever the others
- * are and however many run side by side: at most AG_LINEAR_FEW answers are decoded in one call, and prompts are computed in the same
- * chunks (see ag_decoder_infer, "Bits"). A slot whose answer has ended takes the next prompt at once. */
+/* Many prompts answered greedily at once. Each answer is to the token what ag_generate gives for its prompt alone, whatever the
+ * others are and however many run side by side: at most AG_LINEAR_FEW answers are decoded in one call, and prompts are computed
+ * in the same chunks (see ag_decoder_infer, "Bits"). A slot whose answer has ended takes the next prompt at once. */
 #ifndef AG_GREEDY_BATCH_H
 #define AG_GREEDY_BATCH_H
 
@@ -19,7 +19,7 @@ typedef struct {
     const ag_prompt *prompt;
     size_t n;
     int64_t max_new_tokens;
-    int batch;                  /* answers side by side, 1 … AG_LINEAR_FEW */
+    int batch; /* answers side by side, 1 … AG_LINEAR_FEW */
     /* Called with each finished answer, in the order in which they end; a failure ends the whole. */
     ag_status (*on_answer)(void *user, size_t i, const int32_t *ids, int64_t n_ids, ag_finish finish, ag_err *err);
     void *user;

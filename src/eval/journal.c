@@ -12,7 +12,7 @@
 
 enum { DIGITS = 16, MAX_CONTRACT_BYTES = 1 << 30 };
 
-/* ---- identity ------------------------------------------------------------------------------------------------------------- */
+/* ---- identity ---------------------------------------------------------------------------------------------------- */
 static ag_status publish(const ag_journal *j, ag_arena *arena, const char *name, const json_t *value, ag_err *err)
 {
     ag_str text = {0};
@@ -31,8 +31,11 @@ static ag_status hold_against(const ag_journal *j, const char *path, const json_
     ag_contract_differences(&differences, wanted, found);
     ag_status status = AG_OK;
     if (differences.n)
-        status = ag_fail(err, AG_E_CONFIG, "%s: an unfinished evaluation lies there that was asked something else: %s differ; finish it with its own "
-                         "options, give another --output-dir, or throw it away with --restart", j->dir, differences.text);
+        status =
+            ag_fail(err, AG_E_CONFIG,
+                    "%s: an unfinished evaluation lies there that was asked something else: %s differ; finish it with its own "
+                    "options, give another --output-dir, or throw it away with --restart",
+                    j->dir, differences.text);
     ag_str_free(&differences);
     ag_json_free(&found);
     return status;
@@ -40,7 +43,8 @@ static ag_status hold_against(const ag_journal *j, const char *path, const json_
 
 static ag_status begin(ag_journal *j, const json_t *contract, const json_t *engine, ag_err *err)
 {
-    const char *contract_path = ag_path_join(&j->arena, j->dir, "contract.json"), *engine_path = ag_path_join(&j->arena, j->dir, "engine.json");
+    const char *contract_path = ag_path_join(&j->arena, j->dir, "contract.json"),
+               *engine_path = ag_path_join(&j->arena, j->dir, "engine.json");
     if (ag_path_is_file(contract_path) && ag_path_is_file(engine_path)) {
         AG_TRY(hold_against(j, contract_path, contract, err));
         return hold_against(j, engine_path, engine, err);
@@ -49,10 +53,12 @@ static ag_status begin(ag_journal *j, const json_t *contract, const json_t *engi
     return publish(j, &j->arena, "contract.json", contract, err);
 }
 
-ag_status ag_journal_open(ag_journal *j, const char *output, const json_t *contract, const json_t *engine, bool restart, ag_err *err)
+ag_status ag_journal_open(ag_journal *j, const char *output, const json_t *contract, const json_t *engine, bool restart,
+                          ag_err *err)
 {
     *j = (ag_journal){.lock = {.fd = -1}};
-    j->dir = ag_path_join(&j->arena, ag_path_dir(&j->arena, output), ag_arena_printf(&j->arena, ".agoge-eval-%s", ag_path_base(output)));
+    j->dir = ag_path_join(&j->arena, ag_path_dir(&j->arena, output),
+                          ag_arena_printf(&j->arena, ".agoge-eval-%s", ag_path_base(output)));
     ag_status status = ag_make_dirs(j->dir, err);
     if (!status) status = ag_lock_take(&j->lock, j->dir, "lock", err);
     if (!status && restart) {
@@ -80,7 +86,7 @@ ag_status ag_journal_remove(ag_journal *j, ag_err *err)
     return status;
 }
 
-/* ---- lines ------------------------------------------------------------------------------------------------------------------ */
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
 static const char *arm_path(const ag_journal *j, const char *arm, ag_arena *arena)
 {
     return ag_path_join(arena, j->dir, ag_arena_printf(arena, "%s.jsonl", arm));
@@ -101,21 +107,22 @@ static const ag_task *task_of(const ag_task_list *tasks, const json_t *row)
     return id ? bsearch(id, tasks->task, tasks->n, sizeof *tasks->task, by_id) : NULL;
 }
 
-static ag_status read_line(const char *line, size_t n, const ag_task_list *tasks, const char *path, ag_generation *out, bool *found,
-                           ag_arena *arena, ag_err *err)
+static ag_status read_line(const char *line, size_t n, const ag_task_list *tasks, const char *path, ag_generation *out,
+                           bool *found, ag_arena *arena, ag_err *err)
 {
     json_t *row;
     AG_TRY(ag_json_parse(&row, line, n, path, err));
     const ag_task *task = task_of(tasks, row);
-    ag_status status = task ? AG_OK : ag_fail(err, AG_E_DATA, "%s: has a task that the split has not; start anew with --restart", path);
+    ag_status status =
+        task ? AG_OK : ag_fail(err, AG_E_DATA, "%s: has a task that the split has not; start anew with --restart", path);
     if (!status) status = ag_generation_read(&out[task - tasks->task], row, task, path, arena, err);
     if (!status) found[task - tasks->task] = true;
     ag_json_free(&row);
     return status;
 }
 
-ag_status ag_journal_read(const ag_journal *j, const char *arm, const ag_task_list *tasks, ag_generation *out, bool *found, ag_arena *arena,
-                          ag_err *err)
+ag_status ag_journal_read(const ag_journal *j, const char *arm, const ag_task_list *tasks, ag_generation *out, bool *found,
+                          ag_arena *arena, ag_err *err)
 {
     const char *path = arm_path(j, arm, arena);
     memset(found, 0, tasks->n * sizeof *found);
@@ -155,8 +162,10 @@ ag_status ag_journal_add(ag_journal_arm *a, const ag_generation *g, ag_err *err)
     for (size_t at = 0; at < line.n && !status;) {
         const ssize_t wrote = ag_fs_calls_used.write(a->fd, line.text + at, line.n - at);
         if (wrote < 0 && errno == EINTR) continue;
-        if (wrote <= 0) status = ag_fail_errno(err, wrote < 0 ? errno : EIO, "%s cannot be written", a->path);
-        else at += (size_t)wrote;
+        if (wrote <= 0)
+            status = ag_fail_errno(err, wrote < 0 ? errno : EIO, "%s cannot be written", a->path);
+        else
+            at += (size_t)wrote;
     }
     ag_str_free(&row);
     ag_str_free(&line);

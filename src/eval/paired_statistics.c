@@ -25,14 +25,14 @@ static double phi_of(double a, double b, double c, double d)
 
 ag_interval ag_paired_difference_interval(int64_t a, int64_t b, int64_t c, int64_t d)
 {
-    const double n = (double)(a + b + c + d), second = (double)(a + b) / n, first = (double)(a + c) / n, difference = (double)(b - c) / n;
+    const double n = (double)(a + b + c + d), second = (double)(a + b) / n, first = (double)(a + c) / n,
+                 difference = (double)(b - c) / n;
     const ag_interval of_second = ag_wilson_interval(a + b, a + b + c + d), of_first = ag_wilson_interval(a + c, a + b + c + d);
     const double phi = phi_of((double)a, (double)b, (double)c, (double)d);
     const double second_down = second - of_second.low, second_up = of_second.high - second;
     const double first_down = first - of_first.low, first_up = of_first.high - first;
-    return (ag_interval){
-        difference - sqrt(second_down * second_down - 2 * phi * second_down * first_up + first_up * first_up),
-        difference + sqrt(first_down * first_down - 2 * phi * first_down * second_up + second_up * second_up)};
+    return (ag_interval){difference - sqrt(second_down * second_down - 2 * phi * second_down * first_up + first_up * first_up),
+                         difference + sqrt(first_down * first_down - 2 * phi * first_down * second_up + second_up * second_up)};
 }
 
 double ag_mcnemar_exact(int64_t b, int64_t c)

@@ -19,7 +19,7 @@ const char *ag_outcome_name(ag_outcome outcome)
     return names[outcome];
 }
 
-/* ---- one generation ------------------------------------------------------------------------------------------------------ */
+/* ---- one generation ---------------------------------------------------------------------------------------------- */
 static void normalize(ag_str *out, ag_text text)
 {
     ag_str_clear(out);
@@ -38,13 +38,15 @@ ag_verdict ag_score_generation(const ag_generation *g)
     normalize(&expected, g->expected);
     normalize(&found, g->completion);
     ag_verdict verdict = AG_VERDICT_INVALID;
-    if (expected.n > 0) verdict = expected.n == found.n && memcmp(expected.text, found.text, found.n) == 0 ? AG_VERDICT_CORRECT : AG_VERDICT_INCORRECT;
+    if (expected.n > 0)
+        verdict = expected.n == found.n && memcmp(expected.text, found.text, found.n) == 0 ? AG_VERDICT_CORRECT
+                                                                                           : AG_VERDICT_INCORRECT;
     ag_str_free(&expected);
     ag_str_free(&found);
     return verdict;
 }
 
-/* ---- one arm --------------------------------------------------------------------------------------------------------------- */
+/* ---- one arm ----------------------------------------------------------------------------------------------------- */
 ag_arm_counts ag_arm_count(const ag_scored_arm *arm)
 {
     ag_arm_counts c = {.n = (int64_t)arm->n};
@@ -58,8 +60,10 @@ ag_arm_counts ag_arm_count(const ag_scored_arm *arm)
 
 static void write_share(ag_json_writer *w, const char *key, int64_t x, int64_t n)
 {
-    if (n > 0) ag_jw_double(w, key, (double)x / (double)n);
-    else ag_jw_null(w, key);
+    if (n > 0)
+        ag_jw_double(w, key, (double)x / (double)n);
+    else
+        ag_jw_null(w, key);
 }
 
 void ag_metrics_write(ag_str *out, const ag_scored_arm *arm)
@@ -79,7 +83,7 @@ void ag_metrics_write(ag_str *out, const ag_scored_arm *arm)
     ag_str_add_char(out, '\n');
 }
 
-/* ---- two arms ---------------------------------------------------------------------------------------------------------------- */
+/* ---- two arms ---------------------------------------------------------------------------------------------------- */
 ag_outcome ag_pair_outcome(ag_verdict base, ag_verdict sft)
 {
     if (base == AG_VERDICT_INVALID || sft == AG_VERDICT_INVALID) return AG_OUTCOME_INVALID;
@@ -99,11 +103,17 @@ ag_comparison ag_compare(const ag_scored_arm *base, const ag_scored_arm *sft)
         case AG_OUTCOME_INVALID: c.invalid++; break;
         case AG_OUTCOME_TIED:
             c.tied++;
-            if (base->verdict[i] == AG_VERDICT_CORRECT) c.both_correct++;
-            else c.both_incorrect++;
+            if (base->verdict[i] == AG_VERDICT_CORRECT)
+                c.both_correct++;
+            else
+                c.both_incorrect++;
         }
     }
-    c.conclusion = c.invalid == c.n ? "inconclusive" : c.improved && c.regressed ? "mixed" : c.improved ? "improved" : c.regressed ? "regressed" : "null";
+    c.conclusion = c.invalid == c.n            ? "inconclusive"
+                   : c.improved && c.regressed ? "mixed"
+                   : c.improved                ? "improved"
+                   : c.regressed               ? "regressed"
+                                               : "null";
     return c;
 }
 
@@ -112,7 +122,10 @@ typedef struct {
     ag_outcome outcome;
 } named_outcome;
 
-static int by_id(const void *a, const void *b) { return strcmp(((const named_outcome *)a)->id, ((const named_outcome *)b)->id); }
+static int by_id(const void *a, const void *b)
+{
+    return strcmp(((const named_outcome *)a)->id, ((const named_outcome *)b)->id);
+}
 
 void ag_comparison_write(ag_str *out, const ag_comparison *c, const ag_scored_arm *base, const ag_scored_arm *sft)
 {
@@ -178,7 +191,7 @@ void ag_regressions_write(ag_str *out, const ag_scored_arm *base, const ag_score
     }
 }
 
-/* ---- how sure it is ------------------------------------------------------------------------------------------------------------ */
+/* ---- how sure it is ---------------------------------------------------------------------------------------------- */
 static void write_interval(ag_json_writer *w, const char *key, int64_t x, int64_t n, ag_interval interval, const char *method)
 {
     ag_jw_object(w, key);
@@ -198,7 +211,8 @@ void ag_statistics_write(ag_str *out, const ag_comparison *c)
         write_interval(&w, "base_accuracy", base, n, ag_wilson_interval(base, n), "wilson");
         ag_jw_double(&w, "confidence", 0.95);
         write_interval(&w, "delta_accuracy", c->improved - c->regressed, n,
-                       ag_paired_difference_interval(c->both_correct, c->improved, c->regressed, c->both_incorrect), "newcombe-paired-10");
+                       ag_paired_difference_interval(c->both_correct, c->improved, c->regressed, c->both_incorrect),
+                       "newcombe-paired-10");
         ag_jw_object(&w, "mcnemar");
         ag_jw_string(&w, "method", "exact-two-sided");
         ag_jw_int(&w, "n_discordant", c->improved + c->regressed);
@@ -216,8 +230,10 @@ void ag_statistics_write(ag_str *out, const ag_comparison *c)
     ag_jw_int(&w, "n_pairs", n);
     ag_jw_int(&w, "n_regressed", c->regressed);
     ag_jw_string(&w, "schema_version", AG_STATISTICS_SCHEMA);
-    if (n > 0) write_interval(&w, "sft_accuracy", sft, n, ag_wilson_interval(sft, n), "wilson");
-    else ag_jw_null(&w, "sft_accuracy");
+    if (n > 0)
+        write_interval(&w, "sft_accuracy", sft, n, ag_wilson_interval(sft, n), "wilson");
+    else
+        ag_jw_null(&w, "sft_accuracy");
     ag_jw_end(&w);
     ag_str_add_char(out, '\n');
 }

@@ -1,13 +1,13 @@
 /* exact-match-v1 and the paired comparison of two arms: what is right, what got better, what got worse, and how sure that is.
  *
- * A generation is correct where it equals the expected completion after CRLF became LF and white space at the end was taken away; leading
- * white space counts. It is invalid where there is no text to compare, or nothing was expected. */
+ * A generation is correct where it equals the expected completion after CRLF became LF and white space at the end was taken
+ * away; leading white space counts. It is invalid where there is no text to compare, or nothing was expected. */
 #ifndef AG_SCORING_H
 #define AG_SCORING_H
 
 #include "eval/generation.h"
 
-#define AG_SCORING_VERSION "exact-match-v1"
+#define AG_SCORING_VERSION   "exact-match-v1"
 #define AG_COMPARISON_SCHEMA "agoge.paired-comparison.v1"
 #define AG_STATISTICS_SCHEMA "agoge.paired-statistics.v1"
 
@@ -39,8 +39,9 @@ typedef struct {
 } ag_comparison;
 /* The arms hold the same tasks in the same order (an assertion). */
 ag_comparison ag_compare(const ag_scored_arm *base, const ag_scored_arm *sft);
-void ag_comparison_write(ag_str *out, const ag_comparison *c, const ag_scored_arm *base, const ag_scored_arm *sft); /* comparison.json */
-void ag_regressions_write(ag_str *out, const ag_scored_arm *base, const ag_scored_arm *sft);                        /* regressions.jsonl */
-void ag_statistics_write(ag_str *out, const ag_comparison *c);                                                       /* statistics.json */
+void ag_comparison_write(ag_str *out, const ag_comparison *c, const ag_scored_arm *base,
+                         const ag_scored_arm *sft);                                          /* comparison.json */
+void ag_regressions_write(ag_str *out, const ag_scored_arm *base, const ag_scored_arm *sft); /* regressions.jsonl */
+void ag_statistics_write(ag_str *out, const ag_comparison *c);                               /* statistics.json */
 
 #endif

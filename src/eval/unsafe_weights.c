@@ -24,7 +24,8 @@ static ag_status walk(const char *root, const char *dir, int depth, ag_arena *ar
         const char *path = ag_path_join(arena, dir, names[i]);
         struct stat st;
         if (is_unsafe(names[i]))
-            return ag_fail(err, AG_E_VERIFY, "%s: holds %s, which can hold code; remove it, or save the weights as safetensors", root, path);
+            return ag_fail(err, AG_E_VERIFY, "%s: holds %s, which can hold code; remove it, or save the weights as safetensors",
+                           root, path);
         if (lstat(path, &st)) return ag_fail_errno(err, errno, "%s cannot be looked at", path);
         if (S_ISDIR(st.st_mode)) AG_TRY(walk(root, path, depth + 1, arena, err));
     }

@@ -12,8 +12,10 @@ static ag_status name_revision(ag_train_config *c, int n_threads, ag_err *err)
     const bool is_local = strcmp(c->model_path, c->model_id) == 0;
     if (c->revision || !is_local) {
         if (ag_revision_is_immutable(c->revision)) return AG_OK;
-        return ag_fail(err, AG_E_CONFIG, "revision '%s' of %s may move; name the commit (40 to 64 lowercase hexadecimal digits)%s",
-                       c->revision ? c->revision : "", c->model_id, is_local ? ", or leave the key out: the folder's digest is taken" : "");
+        return ag_fail(err, AG_E_CONFIG,
+                       "revision '%s' of %s may move; name the commit (40 to 64 lowercase hexadecimal digits)%s",
+                       c->revision ? c->revision : "", c->model_id,
+                       is_local ? ", or leave the key out: the folder's digest is taken" : "");
     }
     ag_sha256 digest;
     AG_TRY(ag_model_content_revision(&digest, c->model_id, n_threads, err));
@@ -28,13 +30,16 @@ static ag_status take_split(ag_train_provenance *out, ag_train_config *c, const 
     ag_sha256 digest;
     AG_TRY(ag_sha256_file(&digest, c->dataset_file, err));
     if (strcmp(digest.hex, train) != 0)
-        return ag_fail(err, AG_E_VERIFY, "%s is not the train split of %s (its SHA-256 is %s, the split's %s); train on %s, or keep other "
-                       "datasets out of that folder", c->dataset_file, split->path, digest.hex, train, split->part[AG_SPLIT_TRAIN].path);
+        return ag_fail(err, AG_E_VERIFY,
+                       "%s is not the train split of %s (its SHA-256 is %s, the split's %s); train on %s, or keep other "
+                       "datasets out of that folder",
+                       c->dataset_file, split->path, digest.hex, train, split->part[AG_SPLIT_TRAIN].path);
     out->is_sealed = true;
-    out->provenance = (ag_provenance){
-        .base_model_name_or_path = c->model_id, .revision = c->revision,
-        .training_split_manifest_sha256 = ag_arena_strdup(&c->arena, split->manifest_sha256.hex), .training_split_name = "train",
-        .training_split_sha256 = ag_arena_strdup(&c->arena, train)};
+    out->provenance = (ag_provenance){.base_model_name_or_path = c->model_id,
+                                      .revision = c->revision,
+                                      .training_split_manifest_sha256 = ag_arena_strdup(&c->arena, split->manifest_sha256.hex),
+                                      .training_split_name = "train",
+                                      .training_split_sha256 = ag_arena_strdup(&c->arena, train)};
     return AG_OK;
 }
 
@@ -53,8 +58,11 @@ ag_status ag_train_provenance_derive(ag_train_provenance *out, ag_train_config *
     *out = (ag_train_provenance){0};
     const char *manifest = ag_split_manifest_find(config->dataset_file, &config->arena);
     if (!manifest) {
-        ag_log(AG_LOG_INFO, "%s: is not a frozen train split (no " AG_SPLIT_MANIFEST_FILE " beside it or above); the run trains, and its index "
-               "will carry no provenance. agoge freeze-split makes one", config->dataset_file);
+        ag_log(AG_LOG_INFO,
+               "%s: is not a frozen train split (no " AG_SPLIT_MANIFEST_FILE
+               " beside it or above); the run trains, and its index "
+               "will carry no provenance. agoge freeze-split makes one",
+               config->dataset_file);
         return AG_OK;
     }
     ag_status status = derive(out, config, manifest, n_threads, err);

@@ -1,4 +1,5 @@
-/* An experiment from freezing to its comparison, with a tiny model in Granite's place. Runs the real program (AGOGE_BIN) and git. */
+/* An experiment from freezing to its comparison, with a tiny model in Granite's place. Runs the real program (AGOGE_BIN) and
+ * git. */
 #define _GNU_SOURCE
 #include "support/file_tools.h"
 #include "support/scratch_dir.h"
@@ -42,20 +43,26 @@ static void expect(int code, const char *sentence, const char *program, const ch
 {
     const int got = finish(start(program, words));
     char *said = file_text(in("../said.err"));
-    if (got != code || (sentence && !strstr(said, sentence))) fail_msg("exit code %d, want %d and '%s': %s", got, code, sentence ? sentence : "", said);
+    if (got != code || (sentence && !strstr(said, sentence)))
+        fail_msg("exit code %d, want %d and '%s': %s", got, code, sentence ? sentence : "", said);
     free(said);
 }
 #define RUN(code, sentence, ...) expect(code, sentence, getenv("AGOGE_BIN"), (const char *const[]){__VA_ARGS__, NULL})
-#define GIT(...) expect(0, NULL, "git", (const char *const[]){"-c", "user.name=t", "-c", "user.email=t@t", __VA_ARGS__, NULL})
-#define FREEZE(output) "freeze-granite-first-sft", "--experiment-id", "e1", "--output-dir", output, "--split-manifest", "frozen/split_manifest.json", \
-                       "--qualification-report", "report.json"
+#define GIT(...)                 expect(0, NULL, "git", (const char *const[]){"-c", "user.name=t", "-c", "user.email=t@t", __VA_ARGS__, NULL})
+#define FREEZE(output)                                                                                                         \
+    "freeze-granite-first-sft", "--experiment-id", "e1", "--output-dir", output, "--split-manifest",                           \
+        "frozen/split_manifest.json", "--qualification-report", "report.json"
 
 static void write_report(const char *verdict)
 {
     ag_str text = {0};
-    ag_str_printf(&text, "{\"schema_version\":\"agoge.model-compatibility.v1\",\"model_repository\":\"%s\",\"model_revision\":\"%s\",\"tokenizer_repository\":\"%s\","
-                  "\"tokenizer_revision\":\"%s\",\"tokenizer_sha256\":\"%s\",\"target_modules\":[\"q_proj\",\"v_proj\"],\"verdict\":\"%s\",\"lifecycle\":"
-                  "\"load-train-save-reload-generate\",\"trust_remote_code\":false}\n", in("model"), revision, in("model"), revision, revision, verdict);
+    ag_str_printf(&text,
+                  "{\"schema_version\":\"agoge.model-compatibility.v1\",\"model_repository\":\"%s\",\"model_revision\":\"%s\","
+                  "\"tokenizer_repository\":\"%s\","
+                  "\"tokenizer_revision\":\"%s\",\"tokenizer_sha256\":\"%s\",\"target_modules\":[\"q_proj\",\"v_proj\"],"
+                  "\"verdict\":\"%s\",\"lifecycle\":"
+                  "\"load-train-save-reload-generate\",\"trust_remote_code\":false}\n",
+                  in("model"), revision, in("model"), revision, revision, verdict);
     file_put(in("report.json"), text.text);
     ag_str_free(&text);
 }
@@ -72,14 +79,16 @@ static int set_up(void **state)
     must(ag_model_content_revision(&digest, in("model"), 1, &err));
     snprintf(revision, sizeof revision, "%s", digest.hex);
     for (int i = 0; i < 24; i++)
-        ag_str_printf(&rows, "{\"canonical_id\":\"t%02d\",\"text\":\"the light holds %d\\nby night\",\"completion_start_char\":%d}\n", i, i, i < 10 ? 17 : 18);
+        ag_str_printf(&rows,
+                      "{\"canonical_id\":\"t%02d\",\"text\":\"the light holds %d\\nby night\",\"completion_start_char\":%d}\n",
+                      i, i, i < 10 ? 17 : 18);
     file_put(in("source.jsonl"), rows.text);
     ag_str_free(&rows);
     write_report("pass");
     file_put(in(".gitignore"), "/e*/\n");
-    RUN(0, NULL, "freeze-split", "--source", "source.jsonl", "--source-path", "source.jsonl", "--output-dir", "frozen", "--source-repository", "o/d",
-        "--source-revision", REVISION, "--dataset-version", "v1", "--seed", "3", "--salt", "s1", "--train-weight", "6", "--validation-weight", "2",
-        "--held-out-weight", "2");
+    RUN(0, NULL, "freeze-split", "--source", "source.jsonl", "--source-path", "source.jsonl", "--output-dir", "frozen",
+        "--source-repository", "o/d", "--source-revision", REVISION, "--dataset-version", "v1", "--seed", "3", "--salt", "s1",
+        "--train-weight", "6", "--validation-weight", "2", "--held-out-weight", "2");
     GIT("init", "-q");
     GIT("add", "-A");
     GIT("commit", "-qm", "start");
@@ -129,8 +138,16 @@ static void a_run_goes_from_base_scores_to_a_comparison_and_on_after_a_kill(void
         if (code == 0) break;
     }
     if (access(in("e1/comparison.json"), F_OK) != 0) expect(0, NULL, getenv("AGOGE_BIN"), words);
-    static const char *const files[] = {"g0-contract.json", "g0-base/generations.jsonl", "g1-sft/generations.jsonl", "g1-sft/metrics.json", "comparison.json",
-                                        "regressions.jsonl", "training-results.json", "report.md", "reproduction.md", "evaluation-contract.json",
+    static const char *const files[] = {"g0-contract.json",
+                                        "g0-base/generations.jsonl",
+                                        "g1-sft/generations.jsonl",
+                                        "g1-sft/metrics.json",
+                                        "comparison.json",
+                                        "regressions.jsonl",
+                                        "training-results.json",
+                                        "report.md",
+                                        "reproduction.md",
+                                        "evaluation-contract.json",
                                         "training/sft/adapter_model.safetensors"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (access(in(ag_path_join(&arena, "e1", files[i])), F_OK) != 0) fail_msg("%s is missing", files[i]);
@@ -150,7 +167,8 @@ static void a_stage_that_fails_concludes_nothing(void **state)
     (void)state;
     ag_err err;
     RUN(0, NULL, FREEZE("e2"));
-    file_replace(in("model/config.json"), "\"hidden_act\": \"silu\"", "\"hidden_act\": \"relu\""); /* the model is no longer the one that was qualified */
+    file_replace(in("model/config.json"), "\"hidden_act\": \"silu\"",
+                 "\"hidden_act\": \"relu\""); /* the model is no longer the one that was qualified */
     RUN(1, "scoring the base failed with exit code 1", "run-granite-first-sft", "--contract", "e2/experiment-contract.json");
     file_replace(in("model/config.json"), "\"hidden_act\": \"relu\"", "\"hidden_act\": \"silu\"");
     json_t *comparison;

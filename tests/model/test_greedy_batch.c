@@ -47,7 +47,8 @@ static void alone(answers *out, const ag_decoder_options *o, const ag_prompt *pr
         own.max_positions = own.longest_span = capacity;
         if (ag_decoder_create(&dec, &own, &err) || ag_kv_cache_create(&cache, o->model, 1, capacity, &err) ||
             ag_generate(dec, cache, prompts[i].ids, prompts[i].n, 0,
-                        &(ag_generate_options){.sampling = ag_sampling_greedy(), .max_new_tokens = NEW}, out->ids[i], &result, &err))
+                        &(ag_generate_options){.sampling = ag_sampling_greedy(), .max_new_tokens = NEW}, out->ids[i], &result,
+                        &err))
             fail_msg("%s", err.text);
         out->n[i] = result.n_new;
         out->finish[i] = result.finish;
@@ -67,14 +68,21 @@ static void check(ag_cpu_level level, ag_compute compute, bool with_adapter)
     tiny.model.d.n_eos_ids = 1;
     for (int i = 0; i < LONGEST + N; i++) ids[i] = (i * i * 7 + i * 3) % 53;
     for (int i = 0; i < N; i++) prompts[i] = (ag_prompt){ids + i, length_of(i)};
-    const ag_decoder_options o = {.model = &tiny.model, .backend = &be, .lora = with_adapter ? tiny.lora : NULL, .compute = compute};
+    const ag_decoder_options o = {
+        .model = &tiny.model, .backend = &be, .lora = with_adapter ? tiny.lora : NULL, .compute = compute};
     alone(&want, &o, prompts);
     for (int batch = 1; batch <= AG_LINEAR_FEW; batch += batch < 3 ? 1 : 5) {
         ag_err err;
         memset(&got, 0, sizeof got);
         got.fail_behind = -1;
-        if (ag_greedy_batch_run(&(ag_greedy_batch){.decoder = o, .prompt = prompts, .n = N, .max_new_tokens = NEW, .batch = batch,
-                                                   .on_answer = on_answer, .user = &got}, &err))
+        if (ag_greedy_batch_run(&(ag_greedy_batch){.decoder = o,
+                                                   .prompt = prompts,
+                                                   .n = N,
+                                                   .max_new_tokens = NEW,
+                                                   .batch = batch,
+                                                   .on_answer = on_answer,
+                                                   .user = &got},
+                                &err))
             fail_msg("%s", err.text);
         assert_int_equal(N, got.n_answers);
         for (int i = 0; i < N; i++) {
@@ -105,8 +113,13 @@ static void a_failure_or_a_signal_ends_the_whole(void **state)
     static answers got;
     ag_err err;
     volatile sig_atomic_t stop = SIGTERM;
-    ag_greedy_batch b = {.decoder = {.model = &tiny.model, .backend = &be}, .prompt = prompts, .n = 3, .max_new_tokens = 4, .batch = 2,
-                         .on_answer = on_answer, .user = &got};
+    ag_greedy_batch b = {.decoder = {.model = &tiny.model, .backend = &be},
+                         .prompt = prompts,
+                         .n = 3,
+                         .max_new_tokens = 4,
+                         .batch = 2,
+                         .on_answer = on_answer,
+                         .user = &got};
     got.fail_behind = 1;
     assert_int_equal(AG_E_NO_SPACE, ag_greedy_batch_run(&b, &err));
     b.stop = &stop;

@@ -19,14 +19,26 @@ static int fails(void)
     return 1;
 }
 
-static int faulty_open(const char *path, int flags, unsigned mode) { return fails() ? -1 : ag_fs_system_calls.open(path, flags, mode); }
-static ssize_t faulty_write(int fd, const void *bytes, size_t n) { return fails() ? -1 : ag_fs_system_calls.write(fd, bytes, n); }
+static int faulty_open(const char *path, int flags, unsigned mode)
+{
+    return fails() ? -1 : ag_fs_system_calls.open(path, flags, mode);
+}
+static ssize_t faulty_write(int fd, const void *bytes, size_t n)
+{
+    return fails() ? -1 : ag_fs_system_calls.write(fd, bytes, n);
+}
 /* A process's end loses nothing that the system has: the sync itself would only take time. */
 static int faulty_fsync(int fd) { return fails() || fcntl(fd, F_GETFD) < 0 ? -1 : 0; }
 static int faulty_rename(const char *from, const char *to) { return fails() ? -1 : ag_fs_system_calls.rename(from, to); }
-static int faulty_rename_new(const char *from, const char *to) { return fails() ? -1 : ag_fs_system_calls.rename_new(from, to); }
+static int faulty_rename_new(const char *from, const char *to)
+{
+    return fails() ? -1 : ag_fs_system_calls.rename_new(from, to);
+}
 static int faulty_mkdir(const char *path, unsigned mode) { return fails() ? -1 : ag_fs_system_calls.mkdir(path, mode); }
-static int faulty_unlink_at(int dir, const char *name, int flags) { return fails() ? -1 : ag_fs_system_calls.unlink_at(dir, name, flags); }
+static int faulty_unlink_at(int dir, const char *name, int flags)
+{
+    return fails() ? -1 : ag_fs_system_calls.unlink_at(dir, name, flags);
+}
 
 static int faulty_close(int fd)
 {
@@ -40,8 +52,8 @@ void fs_faults_begin(int at)
     fails_at = at;
     n_calls = 0;
     deadly = false;
-    ag_fs_calls_used = (ag_fs_calls){faulty_open, faulty_write, faulty_fsync, faulty_close, faulty_rename, faulty_rename_new, faulty_mkdir,
-                                     faulty_unlink_at};
+    ag_fs_calls_used = (ag_fs_calls){faulty_open,   faulty_write,      faulty_fsync, faulty_close,
+                                     faulty_rename, faulty_rename_new, faulty_mkdir, faulty_unlink_at};
 }
 
 void fs_faults_begin_deadly(int at)

@@ -1,4 +1,5 @@
-/* Scoring, comparison and their statistics (against scipy and statsmodels, tools/golden/make_statistics.py), and the files of an evaluation. */
+/* Scoring, comparison and their statistics (against scipy and statsmodels, tools/golden/make_statistics.py), and the files of
+ * an evaluation. */
 #define _GNU_SOURCE
 #include "support/fs_faults.h"
 #include "support/scratch_dir.h"
@@ -12,13 +13,18 @@
 #include <math.h>
 #include <sys/stat.h>
 
-/* ---- verdicts ------------------------------------------------------------------------------------------------------------------ */
+/* ---- verdicts ---------------------------------------------------------------------------------------------------- */
 static ag_text text_of(const char *text) { return text ? (ag_text){text, strlen(text)} : (ag_text){0}; }
 
 static ag_generation generation(const char *id, const char *expected, const char *completion)
 {
-    return (ag_generation){.task_id = id, .prompt = text_of("p"), .expected = text_of(expected), .raw_text = text_of(completion),
-                           .completion = text_of(completion), .n_prompt = 1, .n_completion = 1};
+    return (ag_generation){.task_id = id,
+                           .prompt = text_of("p"),
+                           .expected = text_of(expected),
+                           .raw_text = text_of(completion),
+                           .completion = text_of(completion),
+                           .n_prompt = 1,
+                           .n_completion = 1};
 }
 
 static ag_verdict verdict(const char *expected, const char *completion)
@@ -45,7 +51,7 @@ static void line_ends_and_trailing_spaces_do_not_matter_but_leading_spaces_do(vo
     assert_int_equal(AG_VERDICT_INVALID, ag_score_generation(&g));
 }
 
-/* ---- arms made from letters: c correct, i incorrect, - invalid -------------------------------------------------------------- */
+/* ---- arms made from letters: c correct, i incorrect, - invalid --------------------------------------------------- */
 enum { MOST = 8 };
 typedef struct {
     ag_generation generations[MOST];
@@ -82,7 +88,8 @@ static void a_conclusion_follows_from_the_pairs(void **state) /* 53 */
     assert_string_equal("regressed", compare("cc", "ci").conclusion);
     assert_string_equal("null", compare("ci-", "ci-").conclusion);
     const ag_comparison c = compare("ccii-c", "ciic--");
-    assert_true(c.n == 6 && c.improved == 1 && c.regressed == 1 && c.tied == 2 && c.invalid == 2 && c.both_correct == 1 && c.both_incorrect == 1);
+    assert_true(c.n == 6 && c.improved == 1 && c.regressed == 1 && c.tied == 2 && c.invalid == 2 && c.both_correct == 1 &&
+                c.both_incorrect == 1);
 }
 
 static void what_is_written_is_exactly_this(void **state)
@@ -94,23 +101,29 @@ static void what_is_written_is_exactly_this(void **state)
     make_arm(&s, "causal_sft", "cci-");
     const ag_comparison c = ag_compare(&b.arm, &s.arm);
     ag_metrics_write(&out, &b.arm);
-    assert_string_equal("{\"accuracy\":0.6666666666666666,\"n_correct\":2,\"n_incorrect\":1,\"n_invalid\":1,\"n_scored\":3,\"n_tasks\":4,"
-                        "\"role\":\"causal_base\",\"scoring_version\":\"exact-match-v1\"}\n", out.text);
+    assert_string_equal(
+        "{\"accuracy\":0.6666666666666666,\"n_correct\":2,\"n_incorrect\":1,\"n_invalid\":1,\"n_scored\":3,\"n_tasks\":4,"
+        "\"role\":\"causal_base\",\"scoring_version\":\"exact-match-v1\"}\n",
+        out.text);
     ag_str_clear(&out);
     ag_comparison_write(&out, &c, &b.arm, &s.arm);
     assert_string_equal(
-        "{\"conclusion\":\"mixed\",\"delta_accuracy\":0.0,\"n_improved\":1,\"n_invalid\":1,\"n_regressed\":1,\"n_tasks\":4,\"n_tied\":1,"
+        "{\"conclusion\":\"mixed\",\"delta_accuracy\":0.0,\"n_improved\":1,\"n_invalid\":1,\"n_regressed\":1,\"n_tasks\":4,\"n_"
+        "tied\":1,"
         "\"outcomes\":{\"t1\":\"tied\",\"t2\":\"improved\",\"t3\":\"regressed\",\"t4\":\"invalid\"},\"pairs\":["
         "{\"base_verdict\":\"correct\",\"outcome\":\"tied\",\"sft_verdict\":\"correct\",\"task_id\":\"t1\"},"
         "{\"base_verdict\":\"incorrect\",\"outcome\":\"improved\",\"sft_verdict\":\"correct\",\"task_id\":\"t2\"},"
         "{\"base_verdict\":\"correct\",\"outcome\":\"regressed\",\"sft_verdict\":\"incorrect\",\"task_id\":\"t3\"},"
         "{\"base_verdict\":\"invalid\",\"outcome\":\"invalid\",\"sft_verdict\":\"invalid\",\"task_id\":\"t4\"}],"
-        "\"schema_version\":\"agoge.paired-comparison.v1\",\"scoring_version\":\"exact-match-v1\"}\n", out.text);
+        "\"schema_version\":\"agoge.paired-comparison.v1\",\"scoring_version\":\"exact-match-v1\"}\n",
+        out.text);
     ag_str_clear(&out);
     ag_regressions_write(&out, &b.arm, &s.arm);
-    assert_string_equal("{\"base\":{\"expected_completion\":\"yes\",\"predicted_completion\":\"yes\",\"raw_text\":\"yes\",\"reason\":null,"
-                        "\"verdict\":\"correct\"},\"outcome\":\"regressed\",\"sft\":{\"expected_completion\":\"yes\",\"predicted_completion\":"
-                        "\"no\",\"raw_text\":\"no\",\"reason\":null,\"verdict\":\"incorrect\"},\"task_id\":\"t3\"}\n", out.text);
+    assert_string_equal(
+        "{\"base\":{\"expected_completion\":\"yes\",\"predicted_completion\":\"yes\",\"raw_text\":\"yes\",\"reason\":null,"
+        "\"verdict\":\"correct\"},\"outcome\":\"regressed\",\"sft\":{\"expected_completion\":\"yes\",\"predicted_completion\":"
+        "\"no\",\"raw_text\":\"no\",\"reason\":null,\"verdict\":\"incorrect\"},\"task_id\":\"t3\"}\n",
+        out.text);
     ag_str_clear(&out);
     make_arm(&b, "causal_base", "--");
     ag_metrics_write(&out, &b.arm);
@@ -118,7 +131,7 @@ static void what_is_written_is_exactly_this(void **state)
     ag_str_free(&out);
 }
 
-/* ---- statistics ------------------------------------------------------------------------------------------------------------------ */
+/* ---- statistics -------------------------------------------------------------------------------------------------- */
 static void intervals_and_the_exact_test_are_those_of_statsmodels(void **state)
 {
     (void)state;
@@ -127,12 +140,14 @@ static void intervals_and_the_exact_test_are_those_of_statsmodels(void **state)
     double low, high, difference_low, difference_high, p;
     int n = 0;
     assert_non_null(f);
-    while (fscanf(f, "%lld %lld %lld %lld %lf %lf %lf %lf %lf", &a, &b, &c, &d, &low, &high, &difference_low, &difference_high, &p) == 9) {
-        const ag_interval share = ag_wilson_interval(a + b, a + b + c + d), difference = ag_paired_difference_interval(a, b, c, d);
+    while (fscanf(f, "%lld %lld %lld %lld %lf %lf %lf %lf %lf", &a, &b, &c, &d, &low, &high, &difference_low, &difference_high,
+                  &p) == 9) {
+        const ag_interval share = ag_wilson_interval(a + b, a + b + c + d),
+                          difference = ag_paired_difference_interval(a, b, c, d);
         if (fabs(share.low - low) > 1e-12 || fabs(share.high - high) > 1e-12 || fabs(difference.low - difference_low) > 1e-12 ||
             fabs(difference.high - difference_high) > 1e-12 || fabs(ag_mcnemar_exact(b, c) - p) > 1e-9 * p)
-            fail_msg("%lld %lld %lld %lld: %.17g %.17g, %.17g %.17g, %.17g", a, b, c, d, share.low, share.high, difference.low, difference.high,
-                     ag_mcnemar_exact(b, c));
+            fail_msg("%lld %lld %lld %lld: %.17g %.17g, %.17g %.17g, %.17g", a, b, c, d, share.low, share.high, difference.low,
+                     difference.high, ag_mcnemar_exact(b, c));
         n++;
     }
     fclose(f);
@@ -142,12 +157,13 @@ static void intervals_and_the_exact_test_are_those_of_statsmodels(void **state)
     assert_true(fabs(published.low - 0.0569) < 5e-5 && fabs(published.high - 0.3404) < 5e-5);
 }
 
-/* ---- the bundle ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the bundle -------------------------------------------------------------------------------------------------- */
 static void a_bundle_is_whole_or_absent_whichever_call_fails(void **state)
 {
     (void)state;
-    static const char *const files[] = {"contract.json", "base/generations.jsonl", "base/metrics.json", "sft/generations.jsonl", "sft/metrics.json",
-                                        "comparison.json", "regressions.jsonl", "statistics.json", "report.md"};
+    static const char *const files[] = {"contract.json",         "base/generations.jsonl", "base/metrics.json",
+                                        "sft/generations.jsonl", "sft/metrics.json",       "comparison.json",
+                                        "regressions.jsonl",     "statistics.json",        "report.md"};
     letters b, s;
     ag_err err;
     ag_arena a = {0};
@@ -181,7 +197,9 @@ static void a_bundle_is_whole_or_absent_whichever_call_fails(void **state)
         fs_faults_end();
         assert_int_equal(AG_E_IO, status);
         must(ag_dir_list(&names, &n_names, all, &a, &err));
-        if (n_names) assert_true(at > n - 2 && n_names == 1 && ag_path_is_file(ag_path_join(&a, out, "report.md"))); /* only the last fsync failed */
+        if (n_names)
+            assert_true(at > n - 2 && n_names == 1 &&
+                        ag_path_is_file(ag_path_join(&a, out, "report.md"))); /* only the last fsync failed */
     }
     json_decref(contract);
     ag_arena_free(&a);
@@ -199,26 +217,28 @@ static void a_report_begins_with_its_conclusion(void **state)
     const ag_eval_bundle bundle = {.contract = contract, .base = &b.arm, .sft = &s.arm, .seed = 17};
     const ag_comparison c = ag_compare(&b.arm, &s.arm);
     ag_eval_report_write(&out, &bundle, &c);
-    assert_string_equal("# Held-out comparison: improved\n\n"
-                        "The held-out split (SHA-256 `digest`) was read as it was frozen; nothing was split again.\n\n"
-                        "Scorer: `exact-match-v1`. No model judged a completion.\n\n"
-                        "| Arm | Tasks | Scored | Correct | Accuracy |\n| --- | --- | --- | --- | --- |\n"
-                        "| base | 4 | 4 | 2 | 0.5000 |\n| sft | 4 | 3 | 2 | 0.6667 |\n\n"
-                        "- Pairs: 1 improved, 0 regressed, 2 tied, 1 invalid\n"
-                        "- Delta accuracy (SFT - base): +0.3333 over 3 pairs, 95 % interval -0.3158 to +0.7178 (Newcombe, paired)\n"
-                        "- Exact McNemar test, two-sided: p = 1 (pairs that differ: 1)\n"
-                        "- Task set SHA-256: `ids`\n- Scoring version: `exact-match-v1`\n- Seed: 17\n", out.text);
+    assert_string_equal(
+        "# Held-out comparison: improved\n\n"
+        "The held-out split (SHA-256 `digest`) was read as it was frozen; nothing was split again.\n\n"
+        "Scorer: `exact-match-v1`. No model judged a completion.\n\n"
+        "| Arm | Tasks | Scored | Correct | Accuracy |\n| --- | --- | --- | --- | --- |\n"
+        "| base | 4 | 4 | 2 | 0.5000 |\n| sft | 4 | 3 | 2 | 0.6667 |\n\n"
+        "- Pairs: 1 improved, 0 regressed, 2 tied, 1 invalid\n"
+        "- Delta accuracy (SFT - base): +0.3333 over 3 pairs, 95 % interval -0.3158 to +0.7178 (Newcombe, paired)\n"
+        "- Exact McNemar test, two-sided: p = 1 (pairs that differ: 1)\n"
+        "- Task set SHA-256: `ids`\n- Scoring version: `exact-match-v1`\n- Seed: 17\n",
+        out.text);
     json_decref(contract);
     ag_str_free(&out);
 }
 
-/* ---- contracts --------------------------------------------------------------------------------------------------------------------- */
+/* ---- contracts --------------------------------------------------------------------------------------------------- */
 static void a_drifted_field_is_named(void **state) /* 52 */
 {
     (void)state;
     ag_str out = {0};
-    json_t *a = json_pack("{s:s, s:{s:s, s:i}, s:{s:i}}", "split_manifest_sha256", "x", "base", "role", "causal_base", "context_window", 4096, "sft",
-                          "context_window", 4096);
+    json_t *a = json_pack("{s:s, s:{s:s, s:i}, s:{s:i}}", "split_manifest_sha256", "x", "base", "role", "causal_base",
+                          "context_window", 4096, "sft", "context_window", 4096);
     json_t *b = json_deep_copy(a);
     ag_contract_differences(&out, a, b);
     assert_int_equal(0, out.n);

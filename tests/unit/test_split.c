@@ -12,14 +12,20 @@
 #include <unistd.h>
 
 #define REVISION "0123456789abcdef0123456789abcdef01234567"
-#define GOLDEN AGOGE_TESTS_DIR "/golden/split/"
+#define GOLDEN   AGOGE_TESTS_DIR "/golden/split/"
 
 static ag_split_freeze_options options(const char *source, const char *output)
 {
     return (ag_split_freeze_options){
-        .source = source, .source_path = "data/rows.jsonl", .output_dir = output, .source_repository = "org/data", .source_revision = REVISION,
-        .dataset_version = "v1", .policy = {.seed = 7, .salt = "salt-v1", .weight = {60, 20, 20}},
-        .identity = {.canonical_id_field = "canonical_id", .lineage_id_field = "lineage_id", .group_id_field = "group_id"}, .n_threads = 2};
+        .source = source,
+        .source_path = "data/rows.jsonl",
+        .output_dir = output,
+        .source_repository = "org/data",
+        .source_revision = REVISION,
+        .dataset_version = "v1",
+        .policy = {.seed = 7, .salt = "salt-v1", .weight = {60, 20, 20}},
+        .identity = {.canonical_id_field = "canonical_id", .lineage_id_field = "lineage_id", .group_id_field = "group_id"},
+        .n_threads = 2};
 }
 
 static char *read_whole(const char *path, ag_arena *arena)
@@ -51,7 +57,8 @@ static ag_status validate(const char *dir, const char *source, ag_err *err)
 {
     ag_split *split;
     ag_arena arena = {0};
-    ag_status status = ag_split_open(&split, ag_path_join(&arena, dir, AG_SPLIT_MANIFEST_FILE), &(ag_split_check){source, 2}, err);
+    ag_status status =
+        ag_split_open(&split, ag_path_join(&arena, dir, AG_SPLIT_MANIFEST_FILE), &(ag_split_check){source, 2}, err);
     assert_true(!status == (split != NULL));
     ag_split_close(&split);
     ag_arena_free(&arena);
@@ -61,13 +68,15 @@ static ag_status validate(const char *dir, const char *source, ag_err *err)
 static void a_split_is_what_the_independent_program_makes(void **state)
 {
     (void)state;
-    static const char *const files[] = {"split_manifest.json", "splits/train.jsonl", "splits/validation.jsonl", "splits/held_out.jsonl"};
+    static const char *const files[] = {"split_manifest.json", "splits/train.jsonl", "splits/validation.jsonl",
+                                        "splits/held_out.jsonl"};
     ag_arena a = {0};
     ag_err err;
     scratch_dir_create();
     freeze_golden(scratch_path("out"));
     for (size_t i = 0; i < 4; i++)
-        assert_string_equal(read_whole(ag_path_join(&a, GOLDEN, files[i]), &a), read_whole(ag_path_join(&a, scratch_path("out"), files[i]), &a));
+        assert_string_equal(read_whole(ag_path_join(&a, GOLDEN, files[i]), &a),
+                            read_whole(ag_path_join(&a, scratch_path("out"), files[i]), &a));
     must(validate(GOLDEN, GOLDEN "source.jsonl", &err));
     ag_arena_free(&a);
     scratch_dir_remove();
@@ -76,8 +85,8 @@ static void a_split_is_what_the_independent_program_makes(void **state)
 static void two_materialisations_are_byte_identical_and_the_report_states_full_coverage(void **state) /* 40 */
 {
     (void)state;
-    static const char *const files[] = {"split_manifest.json", "split_report.md", "splits/train.jsonl", "splits/validation.jsonl",
-                                        "splits/held_out.jsonl"};
+    static const char *const files[] = {"split_manifest.json", "split_report.md", "splits/train.jsonl",
+                                        "splits/validation.jsonl", "splits/held_out.jsonl"};
     ag_arena a = {0};
     ag_err err;
     ag_split_freeze_result result;
@@ -118,15 +127,19 @@ static void an_existing_output_and_mixed_representations_are_refused(void **stat
               freeze_text("{\"canonical_id\":\"a\",\"text\":\"x\",\"instruction\":\"y\"}\n", &err));
     must_fail(AG_E_DATA, "line 1: has no 'text'", freeze_text("{\"canonical_id\":\"a\"}\n", &err));
     must_fail(AG_E_DATA, "line 1: 'text' is no string", freeze_text("{\"canonical_id\":\"a\",\"text\":1}\n", &err));
-    must_fail(AG_E_DATA, "line 3: has no 'canonical_id'", freeze_text("\n{\"canonical_id\":\"a\",\"text\":\"x\"}\n{\"text\":\"y\"}\n", &err));
-    must_fail(AG_E_DATA, "line 1: 'canonical_id' is blank", freeze_text("{\"canonical_id\":\" \\u00a0\",\"text\":\"x\"}\n", &err));
-    must_fail(AG_E_DATA, "line 1: 'lineage_id' must be a string", freeze_text("{\"canonical_id\":\"a\",\"lineage_id\":3,\"text\":\"x\"}\n", &err));
+    must_fail(AG_E_DATA, "line 3: has no 'canonical_id'",
+              freeze_text("\n{\"canonical_id\":\"a\",\"text\":\"x\"}\n{\"text\":\"y\"}\n", &err));
+    must_fail(AG_E_DATA, "line 1: 'canonical_id' is blank",
+              freeze_text("{\"canonical_id\":\" \\u00a0\",\"text\":\"x\"}\n", &err));
+    must_fail(AG_E_DATA, "line 1: 'lineage_id' must be a string",
+              freeze_text("{\"canonical_id\":\"a\",\"lineage_id\":3,\"text\":\"x\"}\n", &err));
     must_fail(AG_E_DATA, "line 1: must be a JSON object", freeze_text("[1]\n", &err));
     must_fail(AG_E_FORMAT, "line 1: ", freeze_text("{\"text\":\"x\",\"text\":\"y\"}\n", &err));
     must_fail(AG_E_DATA, "is blank", freeze_text(" \n\n", &err));
     must_fail(AG_E_DATA, "'a' stands twice, at data/rows.jsonl:1 and data/rows.jsonl:3",
               freeze_text("{\"canonical_id\":\"a\",\"text\":\"x\"}\n\n{\"canonical_id\":\" a\",\"text\":\"y\"}\n", &err));
-    must_fail(AG_E_DATA, "take a larger source, or another versioned salt", freeze_text("{\"canonical_id\":\"a\",\"text\":\"x\"}\n", &err));
+    must_fail(AG_E_DATA, "take a larger source, or another versioned salt",
+              freeze_text("{\"canonical_id\":\"a\",\"text\":\"x\"}\n", &err));
     assert_false(ag_path_is_dir(scratch_path("frozen"))); /* nothing was written */
     scratch_dir_remove();
 }
@@ -134,7 +147,8 @@ static void an_existing_output_and_mixed_representations_are_refused(void **stat
 static void what_the_manifest_cannot_record_is_refused(void **state)
 {
     (void)state;
-    static const char *const paths[] = {"", " a", "/a", "C:\\a", "c:a", "a\\b", "a/../b", "a//b", "./a", "a/", ".", "a\nb", NULL};
+    static const char *const paths[] = {"",     " a",  "/a", "C:\\a", "c:a",  "a\\b", "a/../b",
+                                        "a//b", "./a", "a/", ".",     "a\nb", NULL};
     ag_err err;
     ag_split_freeze_result result;
     scratch_dir_create();
@@ -157,7 +171,7 @@ static void what_the_manifest_cannot_record_is_refused(void **state)
     scratch_dir_remove();
 }
 
-/* ---- files that were changed ------------------------------------------------------------------------------------------------ */
+/* ---- files that were changed ------------------------------------------------------------------------------------- */
 static void append(const char *path, const char *text)
 {
     FILE *f = fopen(path, "ab");
@@ -176,7 +190,8 @@ static void an_appended_byte_is_detected_with_a_specific_message(void **state) /
     put(scratch_path("source.jsonl"), read_whole(GOLDEN "source.jsonl", &a));
     must(validate(scratch_path("out"), scratch_path("source.jsonl"), &err));
     append(scratch_path("source.jsonl"), "\n");
-    must_fail(AG_E_VERIFY, "the source was changed after it was frozen", validate(scratch_path("out"), scratch_path("source.jsonl"), &err));
+    must_fail(AG_E_VERIFY, "the source was changed after it was frozen",
+              validate(scratch_path("out"), scratch_path("source.jsonl"), &err));
     append(scratch_path("out/splits/held_out.jsonl"), "\n");
     must_fail(AG_E_VERIFY, "held_out.jsonl: its SHA-256 is", validate(scratch_path("out"), NULL, &err));
     must_fail(AG_E_VERIFY, "the split was changed after it was frozen", validate(scratch_path("out"), NULL, &err));
@@ -233,7 +248,8 @@ static void close_repaired(open_split *s, const char *dir)
             ag_str_add(&payload, "{\"text\":");
             ag_json_add_canonical(&payload, json_object_get(json_array_get(s->rows[i], r), "text"));
             ag_str_add(&payload, "}");
-            json_object_set_new(json_array_get(members(s, i), r), "content_sha256", json_string(ag_sha256_bytes(payload.text, payload.n).hex));
+            json_object_set_new(json_array_get(members(s, i), r), "content_sha256",
+                                json_string(ag_sha256_bytes(payload.text, payload.n).hex));
             ag_str_free(&payload);
             ag_str_add_char(&file, '\n');
         }
@@ -273,7 +289,8 @@ static size_t lonely_row(const open_split *s, ag_split_name name)
 {
     for (size_t r = 0; r < json_array_size(s->rows[name]); r++) {
         const json_t *m = json_array_get(members(s, name), r);
-        if (json_is_null(json_object_get(m, "group_id")) && strcmp(id_of(m), json_string_value(json_object_get(m, "lineage_id"))) == 0 &&
+        if (json_is_null(json_object_get(m, "group_id")) &&
+            strcmp(id_of(m), json_string_value(json_object_get(m, "lineage_id"))) == 0 &&
             strcmp("the same text", json_string_value(json_object_get(json_array_get(s->rows[name], r), "text"))) != 0)
             return r;
     }
@@ -288,7 +305,8 @@ static void a_repaired_copy_of_the_golden_is_valid(void **state)
     scratch_dir_create();
     open_split s = open_golden();
     close_repaired(&s, scratch_path("out"));
-    must(validate(scratch_path("out"), GOLDEN "source.jsonl", &err)); /* so that what the next tests find is what they changed */
+    must(
+        validate(scratch_path("out"), GOLDEN "source.jsonl", &err)); /* so that what the next tests find is what they changed */
     scratch_dir_remove();
 }
 
@@ -312,7 +330,8 @@ static void train_text_copied_into_held_out_with_repaired_digests_is_leakage(voi
     ag_err err;
     scratch_dir_create();
     open_split s = open_golden();
-    json_object_set(json_array_get(s.rows[AG_SPLIT_HELD_OUT], 3), "text", json_object_get(json_array_get(s.rows[AG_SPLIT_TRAIN], 5), "text"));
+    json_object_set(json_array_get(s.rows[AG_SPLIT_HELD_OUT], 3), "text",
+                    json_object_get(json_array_get(s.rows[AG_SPLIT_TRAIN], 5), "text"));
     close_repaired(&s, scratch_path("out"));
     must_fail(AG_E_VERIFY, "leakage: 1 contents stand in more than one split", validate(scratch_path("out"), NULL, &err));
     scratch_dir_remove();
@@ -325,7 +344,9 @@ static void a_lineage_in_two_splits_is_leakage(void **state)
     scratch_dir_create();
     open_split s = open_golden();
     size_t r = 0;
-    while (strncmp("lineage-", json_string_value(json_object_get(json_array_get(members(&s, AG_SPLIT_TRAIN), r), "lineage_id")), 8) != 0) r++;
+    while (strncmp("lineage-", json_string_value(json_object_get(json_array_get(members(&s, AG_SPLIT_TRAIN), r), "lineage_id")),
+                   8) != 0)
+        r++;
     json_t *lineage = json_object_get(json_array_get(members(&s, AG_SPLIT_TRAIN), r), "lineage_id");
     json_object_set(json_array_get(members(&s, AG_SPLIT_HELD_OUT), 0), "lineage_id", lineage);
     json_object_set(json_array_get(s.rows[AG_SPLIT_HELD_OUT], 0), "lineage_id", lineage);
@@ -338,9 +359,10 @@ static void members_that_do_not_tell_the_truth_are_caught(void **state)
 {
     (void)state;
     static const char *const keys[] = {"canonical_id", "lineage_id", "group_id", "raw_line_sha256", "source_coordinate"};
-    static const char *const values[] = {"other", "other", "other", "0000000000000000000000000000000000000000000000000000000000000000",
-                                         "data/rows.jsonl:9999"};
-    static const char *const found[] = {"another canonical_id", "another lineage_id", "another group_id", "not the row that", "not the row that"};
+    static const char *const values[] = {
+        "other", "other", "other", "0000000000000000000000000000000000000000000000000000000000000000", "data/rows.jsonl:9999"};
+    static const char *const found[] = {"another canonical_id", "another lineage_id", "another group_id", "not the row that",
+                                        "not the row that"};
     ag_err err;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         scratch_dir_create();
@@ -367,16 +389,18 @@ static void equal_text_with_different_metadata_lands_in_one_split(void **state) 
     ag_str rows = {0};
     scratch_dir_create();
     for (int i = 0; i < 180; i++) /* 60 texts, each with three ids and other columns; lineages and groups over the rest */
-        ag_str_printf(&rows, "{\"canonical_id\":\"c%d\",\"text\":\"text %d\",\"source\":%d,\"lineage_id\":\"l%d\"%s}\n", i, i % 60, i, i / 2,
-                      i % 45 == 0 ? ",\"group_id\":\"g\"" : "");
+        ag_str_printf(&rows, "{\"canonical_id\":\"c%d\",\"text\":\"text %d\",\"source\":%d,\"lineage_id\":\"l%d\"%s}\n", i,
+                      i % 60, i, i / 2, i % 45 == 0 ? ",\"group_id\":\"g\"" : "");
     must(freeze_text(rows.text, &err));
-    char *train = read_whole(scratch_path("frozen/splits/train.jsonl"), &a), *held_out = read_whole(scratch_path("frozen/splits/held_out.jsonl"), &a),
+    char *train = read_whole(scratch_path("frozen/splits/train.jsonl"), &a),
+         *held_out = read_whole(scratch_path("frozen/splits/held_out.jsonl"), &a),
          *validation = read_whole(scratch_path("frozen/splits/validation.jsonl"), &a);
     for (int i = 0; i < 60; i++) {
         const char *text = ag_arena_printf(&a, "\"text %d\"", i);
         assert_int_equal(1, !!strstr(train, text) + !!strstr(held_out, text) + !!strstr(validation, text));
     }
-    assert_int_equal(1, !!strstr(train, "\"group_id\":\"g\"") + !!strstr(held_out, "\"group_id\":\"g\"") + !!strstr(validation, "\"group_id\":\"g\""));
+    assert_int_equal(1, !!strstr(train, "\"group_id\":\"g\"") + !!strstr(held_out, "\"group_id\":\"g\"") +
+                            !!strstr(validation, "\"group_id\":\"g\""));
     must(validate(scratch_path("frozen"), scratch_path("rows.jsonl"), &err));
     ag_str_free(&rows);
     ag_arena_free(&a);
@@ -391,7 +415,8 @@ static void a_manifest_without_the_content_policy_keeps_legacy_semantics(void **
     open_split s = open_golden();
     json_object_del(json_object_get(s.manifest, "canonical_identity"), "content_hash_policy");
     close_repaired(&s, scratch_path("payload"));
-    must_fail(AG_E_VERIFY, "another content_sha256", validate(scratch_path("payload"), NULL, &err)); /* digests of the other policy */
+    must_fail(AG_E_VERIFY, "another content_sha256",
+              validate(scratch_path("payload"), NULL, &err)); /* digests of the other policy */
 
     s = open_golden();
     json_object_del(json_object_get(s.manifest, "canonical_identity"), "content_hash_policy");
@@ -399,7 +424,8 @@ static void a_manifest_without_the_content_policy_keeps_legacy_semantics(void **
     must(ag_json_load(&s.manifest, scratch_path("legacy/split_manifest.json"), 1 << 20, &err));
     for (int i = 0; i < AG_N_SPLITS; i++) { /* the whole row counts, without its identity */
         ag_arena a = {0};
-        char *text = read_whole(ag_arena_printf(&a, "%s/splits/%s.jsonl", scratch_path("legacy"), ag_split_name_text(i)), &a), *save = NULL;
+        char *text = read_whole(ag_arena_printf(&a, "%s/splits/%s.jsonl", scratch_path("legacy"), ag_split_name_text(i)), &a),
+             *save = NULL;
         size_t r = 0;
         for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save), r++) {
             json_t *row;
@@ -407,7 +433,8 @@ static void a_manifest_without_the_content_policy_keeps_legacy_semantics(void **
             json_object_del(row, "canonical_id");
             json_object_del(row, "lineage_id");
             json_object_del(row, "group_id");
-            json_object_set_new(json_array_get(members(&s, i), r), "content_sha256", json_string(ag_json_canonical_digest(row).hex));
+            json_object_set_new(json_array_get(members(&s, i), r), "content_sha256",
+                                json_string(ag_json_canonical_digest(row).hex));
             ag_json_free(&row);
         }
         ag_arena_free(&a);
@@ -419,10 +446,12 @@ static void a_manifest_without_the_content_policy_keeps_legacy_semantics(void **
     json_decref(s.manifest);
     ag_split *split;
     ag_status status = ag_split_open(&split, scratch_path("legacy/split_manifest.json"), &(ag_split_check){NULL, 1}, &err);
-    /* Two rows of the golden share their text but not their columns: the legacy policy does not join them, so it may give them other splits
-     * than the golden's. */
-    if (status) assert_non_null(strstr(err.text, "by the manifest's policy"));
-    else assert_int_equal(AG_SPLIT_CONTENT_LEGACY, split->identity.content);
+    /* Two rows of the golden share their text but not their columns: the legacy policy does not join them, so it may give them
+     * other splits than the golden's. */
+    if (status)
+        assert_non_null(strstr(err.text, "by the manifest's policy"));
+    else
+        assert_int_equal(AG_SPLIT_CONTENT_LEGACY, split->identity.content);
     ag_split_close(&split);
     scratch_dir_remove();
 }
@@ -433,7 +462,8 @@ static void a_cache_key_changes_with_manifest_or_split_and_columns_do_not_distur
     ag_err err;
     ag_split *one, *two;
     scratch_dir_create();
-    must(ag_split_open(&one, GOLDEN "split_manifest.json", &(ag_split_check){NULL, 1}, &err)); /* rows with columns of mixed kinds */
+    must(ag_split_open(&one, GOLDEN "split_manifest.json", &(ag_split_check){NULL, 1},
+                       &err)); /* rows with columns of mixed kinds */
     must(ag_split_open(&two, GOLDEN "split_manifest.json", &(ag_split_check){NULL, 1}, &err));
     assert_string_equal(ag_split_cache_key(one, AG_SPLIT_TRAIN).hex, ag_split_cache_key(two, AG_SPLIT_TRAIN).hex);
     assert_string_not_equal(ag_split_cache_key(one, AG_SPLIT_TRAIN).hex, ag_split_cache_key(two, AG_SPLIT_HELD_OUT).hex);
@@ -447,7 +477,7 @@ static void a_cache_key_changes_with_manifest_or_split_and_columns_do_not_distur
     scratch_dir_remove();
 }
 
-/* ---- manifests that are none ------------------------------------------------------------------------------------------------- */
+/* ---- manifests that are none ------------------------------------------------------------------------------------- */
 static ag_status validate_changed(const char *from, const char *to, ag_err *err)
 {
     ag_arena a = {0};
@@ -487,20 +517,24 @@ static void a_manifest_is_held_against_its_schema(void **state)
     must(validate_changed("{\"canonical_identity\"", " { \"canonical_identity\"", &err)); /* spacing says nothing */
     must_fail(AG_E_FORMAT, "schema_version is 'agoge.split-manifest.v2'",
               validate_changed("agoge.split-manifest.v1", "agoge.split-manifest.v2", &err));
-    must_fail(AG_E_FORMAT, "has keys that are none of", validate_changed("\"exclusions\":[]", "\"exclusions\":[],\"more\":1", &err));
+    must_fail(AG_E_FORMAT, "has keys that are none of",
+              validate_changed("\"exclusions\":[]", "\"exclusions\":[],\"more\":1", &err));
     must_fail(AG_E_FORMAT, "has no 'salt'", validate_changed("\"salt\":", "\"sugar\":", &err));
     must_fail(AG_E_FORMAT, "duplicate", validate_changed("\"exclusions\":[]", "\"exclusions\":[],\"exclusions\":[]", &err));
     must_fail(AG_E_FORMAT, "not valid JSON", validate_changed("\"exclusions\":[]", "\"exclusions\":[", &err));
-    must_fail(AG_E_FORMAT, "lineage_cross_split must be 0", validate_changed("\"lineage_cross_split\":0", "\"lineage_cross_split\":1", &err));
+    must_fail(AG_E_FORMAT, "lineage_cross_split must be 0",
+              validate_changed("\"lineage_cross_split\":0", "\"lineage_cross_split\":1", &err));
     must_fail(AG_E_FORMAT, "source.revision must be immutable", validate_changed(REVISION, "main", &err));
-    must_fail(AG_E_FORMAT, "splits.train.path must be a path below", validate_changed("\"splits/train.jsonl\"", "\"../train.jsonl\"", &err));
+    must_fail(AG_E_FORMAT, "splits.train.path must be a path below",
+              validate_changed("\"splits/train.jsonl\"", "\"../train.jsonl\"", &err));
     must_fail(AG_E_FORMAT, "required_keys must be", validate_changed("\"tokenizer_sha256\"", "\"tokenizer\"", &err));
     must_fail(AG_E_FORMAT, "a member", validate_changed("\"group_id\":null", "\"group_id\":3", &err));
     must_fail(AG_E_FORMAT, "has no 'lineage_id'", validate_changed("\"lineage_id\":", "\"lineage\":", &err));
     must_fail(AG_E_FORMAT, "a member has no 'canonical_id'", validate_changed("\"members\":[{", "\"members\":[{},{", &err));
     must_fail(AG_E_FORMAT, "not valid JSON near byte", validate_changed("\"members\":[{", "\"members\":[,{", &err));
     must_fail(AG_E_VERIFY, "splits.held_out has fewer members than the 10 rows", validate_fewer(&err));
-    must_fail(AG_E_NOT_FOUND, "out/other is not there", validate_changed("\"splits/train.jsonl\"", "\"other/train.jsonl\"", &err));
+    must_fail(AG_E_NOT_FOUND, "out/other is not there",
+              validate_changed("\"splits/train.jsonl\"", "\"other/train.jsonl\"", &err));
     scratch_dir_remove();
 }
 
@@ -533,7 +567,8 @@ static void ids_with_long_common_beginnings_are_ordered(void **state)
     ag_str rows = {0};
     scratch_dir_create();
     for (int i = 0; i < 400; i++)
-        ag_str_printf(&rows, "{\"canonical_id\":\"%0*d/%s%d\",\"text\":\"t%d\"}\n", i % 4 * 17 + 1, i % 5, i % 2 ? "\xc3\xa9" : "z", i * 37 % 400, i);
+        ag_str_printf(&rows, "{\"canonical_id\":\"%0*d/%s%d\",\"text\":\"t%d\"}\n", i % 4 * 17 + 1, i % 5,
+                      i % 2 ? "\xc3\xa9" : "z", i * 37 % 400, i);
     must(freeze_text(rows.text, &err));
     must(validate(scratch_path("frozen"), scratch_path("rows.jsonl"), &err)); /* which holds the order against memcmp */
     ag_str_free(&rows);
