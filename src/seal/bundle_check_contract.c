@@ -206,6 +206,7 @@ void ag_bundle_check_contract(ag_bundle *b)
             const char *dir = ag_portable_path_dir(&b->arena, path);
             check_split(b, root, path, dir);
             check_artifact(b, root, path, dir);
+            ag_bundle_check_evaluation(b, root);
         }
     }
     ag_json_free(&root);

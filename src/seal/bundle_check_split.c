@@ -297,6 +297,8 @@ static void check_manifest(ag_bundle *b, ag_split_reader *r, const char *path)
     b->split.is_read = true;
     b->split.manifest_sha256 = ag_bundle_inventory_find(&b->inventory, path)->sha256;
     b->split.train_sha256 = ag_strict_text(split_of(r->root, AG_SPLIT_TRAIN_LIST), "sha256");
+    b->split.held_out_path = ag_portable_path_resolve(&b->arena, ag_portable_path_dir(&b->arena, path),
+                                                      ag_strict_text(split_of(r->root, AG_SPLIT_HELD_OUT_LIST), "path"));
     b->split.held_out_sha256 = ag_strict_text(split_of(r->root, AG_SPLIT_HELD_OUT_LIST), "sha256");
 }
 

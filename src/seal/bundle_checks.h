@@ -12,6 +12,7 @@ typedef struct {
     bool is_read;
     const char *manifest_sha256; /* of split_manifest.json */
     const char *train_sha256, *held_out_sha256;
+    const char *held_out_path;
     struct ag_split_reader *reader; /* the manifest, its members in order */
 } ag_bundle_split;
 
@@ -49,6 +50,9 @@ void ag_bundle_check_contract(ag_bundle *b);
  * tree must still be what was scanned. */
 void ag_bundle_check_all(ag_bundle *b);
 void ag_bundle_close(ag_bundle *b);
+
+/* evaluation/, or what lies beside the contract, where there is a comparison.json: answers, scores, comparison. `contract` is valid. */
+void ag_bundle_check_evaluation(ag_bundle *b, const json_t *contract);
 
 /* A listed JSON file, strictly decoded, its top an object; NULL with a failure in the report. The caller frees it. */
 json_t *ag_bundle_load_json(ag_bundle *b, const char *path, size_t max_bytes);

@@ -27,6 +27,7 @@
     X(AG_BUNDLE_SPLIT_IDENTITY,      "split_identity")          /* digests, counts, members, task ids, provenance against split */   \
     X(AG_BUNDLE_ARTIFACT_INDEX,      "artifact_index")          /* layout, config, provenance, kind, model identity */               \
     X(AG_BUNDLE_MISSING_ARM,         "missing_evaluation_arm")                                                                       \
+    X(AG_BUNDLE_EVALUATION,          "evaluation")              /* answers, scores and comparison do not follow from each other */     \
     X(AG_BUNDLE_SIGNATURE,           "signature")               /* demanded, and not there or of another key */
 
 typedef enum {

@@ -152,6 +152,37 @@ static void a_key_that_is_demanded_must_have_signed(void **state)
     RUN(1, "no public key", "verify-bundle", "signed", "--verify-key", key);
 }
 
+static void an_evaluation_whose_numbers_do_not_follow_is_told(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *old, *new, *sentence;
+    } cases[] = {
+        {"evaluation/base/generations.jsonl", "\"expected_completion\":\"", "\"expected_completion\":\"x",
+         "row 1 does not ask what the held-out row asks"},
+        {"evaluation/sft/generations.jsonl", "\"task_id\":\"t", "\"task_id\":\"u",
+         "its rows are not the contract's tasks in their order"},
+        {"evaluation/sft/metrics.json", "\"n_correct\":", "\"n_correct\":1", "evaluation/sft/metrics.json"},
+        {"evaluation/base/metrics.json", "causal_base", "causal_sft", "another role or scorer"},
+        {"evaluation/comparison.json", "\"n_tied\":", "\"n_tied\":1", "does not say what follows from the scores"},
+        {"evaluation/comparison.json", "\"conclusion\":\"", "\"conclusion\":\"not ", "does not say what follows from the scores"},
+        {"evaluation/comparison.json", "paired-comparison.v1", "paired-comparison.v2", "unknown_schema_version"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ag_err err;
+        char path[256];
+        snprintf(path, sizeof path, "wrong/%s", cases[i].file);
+        file_tree_copy(in_dir("bundle"), in_dir("wrong"));
+        file_replace(in_dir(path), cases[i].old, cases[i].new);
+        RUN(1, cases[i].sentence, "seal-bundle", "wrong", "--format", "table");
+        must(ag_remove_tree(in_dir("wrong"), &err));
+    }
+    ag_err err;
+    file_tree_copy(in_dir("bundle"), in_dir("wrong"));
+    must(ag_remove_tree(in_dir("wrong/evaluation/sft/generations.jsonl"), &err));
+    RUN(1, "missing_file: evaluation/sft/generations.jsonl: belongs to the evaluation", "seal-bundle", "wrong", "--format", "table");
+}
+
 /* ---- replay ---------------------------------------------------------------------------------------------------------- */
 static void a_replay_gives_the_same_bits_for_any_number_of_threads(void **state)
 {
@@ -375,6 +406,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_sealed_verifies_and_a_changed_byte_does_not),
         cmocka_unit_test(a_key_that_is_demanded_must_have_signed),
+        cmocka_unit_test(an_evaluation_whose_numbers_do_not_follow_is_told),
         cmocka_unit_test(a_replay_gives_the_same_bits_for_any_number_of_threads),
         cmocka_unit_test(a_replay_names_the_first_step_that_differs),
         cmocka_unit_test(what_cannot_be_replayed_is_said_in_one_sentence),

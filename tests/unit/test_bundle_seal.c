@@ -140,8 +140,6 @@ static void scatter(const char *which)
         file_put(moved[i][1], text);
         free(text);
     }
-    file_put(scratch_path("eval/comparison.json"), "{}\n");
-    file_put(scratch_path("eval/base/metrics.json"), "{}\n");
     file_put(scratch_path("runs/demo_run/metrics.jsonl"), "{\"step\": 1}\n");
     file_replace(contract, "\"split_manifest_path\":\"split_manifest.json\"", "\"split_manifest_path\":\"../frozen/split_manifest.json\"");
 }
@@ -181,8 +179,6 @@ static void a_bundle_is_gathered_from_where_its_parts_lie(void **state)
         must(gather(i == 1 ? merged : NULL, &err));
         assert_true(passes(out));
         char path[700];
-        snprintf(path, sizeof path, "%s/evaluation/base/metrics.json", out);
-        assert_true(exists(path));
         snprintf(path, sizeof path, "%s/run/metrics.jsonl", out);
         assert_true(exists(path));
         must_fail(AG_E_EXISTS, "exists already", gather(i == 1 ? merged : NULL, &err));
