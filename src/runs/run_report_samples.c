@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "runs/run_report_parts.h"
 
 #include "base/fs.h"
@@ -132,8 +133,57 @@ static void add_samples(ag_report *r, const json_t *pairs)
     json_decref(sft);
 }
 
+/* ---- answers while it trained ------------------------------------------------------------------------------------------ */
+/* The first and the newest line of metrics.jsonl that hold answers; NULL where there is none. The caller frees both. */
+static void load_training_answers(const ag_report *r, json_t **first, json_t **last)
+{
+    ag_map map;
+    ag_err ignored;
+    *first = *last = NULL;
+    if (!r->logging_dir || ag_map_open(&map, ag_path_join(r->arena, r->logging_dir, "metrics.jsonl"), &ignored)) return;
+    const char *text = (const char *)map.bytes;
+    static const char mark[] = "\"samples\": [";
+    for (size_t at = 0, n = map.n <= LARGEST_FILE ? map.n : 0; at < n;) {
+        const char *end = memchr(text + at, '\n', n - at);
+        const size_t n_line = end ? (size_t)(end - text) - at : n - at;
+        json_t *line = NULL;
+        if (memmem(text + at, n_line, mark, sizeof mark - 1) && ag_json_parse(&line, text + at, n_line, "metrics.jsonl", &ignored) == AG_OK &&
+            json_is_array(json_object_get(line, "samples"))) {
+            if (!*first) *first = json_incref(line);
+            json_decref(*last);
+            *last = json_incref(line);
+        }
+        ag_json_free(&line);
+        at += n_line + 1;
+    }
+    ag_map_close(&map);
+}
+
+static void add_training_answers(ag_report *r)
+{
+    json_t *first, *last;
+    load_training_answers(r, &first, &last);
+    const json_t *before = json_object_get(first, "samples"), *after = json_object_get(last, "samples");
+    const json_int_t begin = json_integer_value(json_object_get(first, "step")), end = json_integer_value(json_object_get(last, "step"));
+    if (json_array_size(after) > 0) ag_report_section(r, "Answers while it trained");
+    for (size_t i = 0; i < json_array_size(after) && i < MOST_SAMPLES; i++) {
+        ag_str_add(r->out, "<article>");
+        add_text(r, "asked", json_object_get(json_array_get(after, i), "prompt"));
+        ag_str_add(r->out, "<div class=\"pair\">");
+        add_text(r, begin == 0 ? "before the first step" : ag_arena_printf(r->arena, "behind step %lld", (long long)begin),
+                 json_object_get(json_array_get(before, i), "answer"));
+        if (end != begin)
+            add_text(r, ag_arena_printf(r->arena, "behind step %lld", (long long)end), json_object_get(json_array_get(after, i), "answer"));
+        ag_str_add(r->out, "</div></article>\n");
+    }
+    if (json_array_size(after) > 0) ag_report_end(r);
+    json_decref(first);
+    json_decref(last);
+}
+
 void ag_report_samples(ag_report *r)
 {
+    add_training_answers(r);
     json_t *comparison = load(r, "comparison.json");
     if (!json_is_object(comparison)) {
         ag_json_free(&comparison);

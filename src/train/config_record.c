@@ -12,8 +12,8 @@ static const char *last_part(const char *key)
 
 static bool is_of_the_run(const ag_config_row *row)
 {
-    static const char *const keys[] = {"eval_dataset_path", "eval_steps", "resume_from_latest_checkpoint", "resume_checkpoint_path",
-                                       "logging_dir"};
+    static const char *const keys[] = {"eval_dataset_path", "eval_steps", "eval_prompts", "eval_prompt_tokens",
+                                       "resume_from_latest_checkpoint", "resume_checkpoint_path", "logging_dir"};
     if (row->section == AG_SECTION_TELEMETRY || row->section == AG_SECTION_PROFILE) return true;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (strcmp(row->key, keys[i]) == 0) return true;

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/log.h"
+#include "train/samples.h"
 #include "train/optimizer.h"
 
 #include <stdlib.h>
@@ -267,7 +268,7 @@ void ag_train_job_plan(ag_train_plan *out, const ag_train_job *job)
     ag_train_plan p = {.weights = weight_bytes(job), .adapter = params, .gradients = params, .optimizer = optimizer_bytes(job),
                        .activations = decoder.activations, .n_params = (int64_t)job->adapter.n_params};
     /* What the process holds by now, of which the weights' pages that were looked at are counted above already. */
-    p.workspace = decoder.workspace + data_bytes(&job->train) + data_bytes(&job->eval) + PROGRAM_BYTES;
+    p.workspace = decoder.workspace + ag_samples_bytes(job) + data_bytes(&job->train) + data_bytes(&job->eval) + PROGRAM_BYTES;
     p.total = p.weights + p.adapter + p.gradients + p.optimizer + p.activations + p.workspace;
     p.available = ag_memory_available();
     p.fits = p.total <= p.available;

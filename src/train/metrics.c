@@ -214,6 +214,25 @@ ag_status ag_metrics_step(ag_metrics *m, const ag_step_metrics *s, ag_err *err)
                          {"train/grad_norm", s->grad_norm}, {"train/tokens_per_second", s->tok_s}}, 4, err);
 }
 
+ag_status ag_metrics_samples(ag_metrics *m, int64_t step, const char *const *prompts, const char *const *answers, size_t n, ag_err *err)
+{
+    ag_str_clear(&m->buffer);
+    ag_json_writer w = {.out = &m->buffer};
+    ag_jw_object(&w, NULL);
+    ag_jw_int(&w, "step", step);
+    ag_jw_array(&w, "samples");
+    for (size_t i = 0; i < n; i++) {
+        ag_jw_object(&w, NULL);
+        ag_jw_string(&w, "prompt", prompts[i]);
+        ag_jw_string(&w, "answer", answers[i]);
+        ag_jw_end(&w);
+    }
+    ag_jw_end(&w);
+    ag_jw_end(&w);
+    ag_str_add_char(&m->buffer, '\n');
+    return append(m->lines, m->lines_path, &m->buffer, err);
+}
+
 ag_status ag_metrics_eval(ag_metrics *m, int64_t step, double loss, int64_t n_targets, ag_err *err)
 {
     ag_str_clear(&m->buffer);

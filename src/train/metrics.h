@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct {
@@ -28,6 +29,9 @@ typedef struct ag_metrics ag_metrics;
 /* Creates `dir` where it is missing. resumed_step: 0 starts anew (an older metrics.jsonl is replaced). */
 AG_MUST_USE ag_status ag_metrics_open(ag_metrics **out, const char *dir, int64_t resumed_step, ag_err *err);
 AG_MUST_USE ag_status ag_metrics_step(ag_metrics *metrics, const ag_step_metrics *step, ag_err *err);
+/* {"step", "samples": [{"prompt", "answer"}]}: answers of the model as it is behind this step; step 0 is the base's. */
+AG_MUST_USE ag_status ag_metrics_samples(ag_metrics *metrics, int64_t step, const char *const *prompts, const char *const *answers, size_t n,
+                                         ag_err *err);
 AG_MUST_USE ag_status ag_metrics_eval(ag_metrics *metrics, int64_t step, double loss, int64_t n_targets, ag_err *err);
 void ag_metrics_close(ag_metrics **metrics);
 

@@ -10,6 +10,7 @@
 #include "train/metrics.h"
 #include "train/profile_window.h"
 #include "train/quarantine.h"
+#include "train/samples.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@ typedef struct {
     ag_metrics *metrics;
     ag_markers *markers;
     ag_profile_window *window;
+    ag_samples *samples;    /* NULL: the config names no prompts */
     ag_lock lock;
     char *run_dir;
     ag_arena arena;
@@ -78,6 +80,16 @@ static ag_status evaluate_now(run *r, ag_err *err)
     AG_TRY(ag_metrics_eval(r->metrics, step, loss, n, err));
     if (r->events->on_eval) r->events->on_eval(r->events->user, step, loss, n);
     return AG_OK;
+}
+
+/* Says nothing where no prompts are asked for. */
+static ag_status answer_now(run *r, ag_err *err)
+{
+    if (!r->samples) return AG_OK;
+    AG_TRY(ag_engine_fetch(&r->engine, err));
+    AG_TRY(ag_samples_answer(r->samples, err));
+    return ag_metrics_samples(r->metrics, r->engine.progress.step, r->job->config->eval_prompts.item, ag_samples_texts(r->samples),
+                              r->job->config->eval_prompts.n, err);
 }
 
 static ag_status take_step(run *r, ag_err *err)
@@ -149,7 +161,10 @@ static ag_status steps(run *r, ag_err *err)
     while (r->engine.progress.step < n_steps) {
         AG_TRY(take_step(r, err));
         const int64_t step = r->engine.progress.step;
-        if (r->job->eval.rows && (step == n_steps || (c->eval_steps > 0 && step % c->eval_steps == 0))) AG_TRY(evaluate_now(r, err));
+        if (step == n_steps || (c->eval_steps > 0 && step % c->eval_steps == 0)) {
+            if (r->job->eval.rows) AG_TRY(evaluate_now(r, err));
+            AG_TRY(answer_now(r, err));
+        }
         const int signal = r->stop ? *r->stop : 0;
         if (signal) return stopped(r, signal, err);
         if (step == n_steps || (c->save_steps > 0 && step % c->save_steps == 0)) AG_TRY(save_checkpoint(r, err));
@@ -224,6 +239,10 @@ static ag_status begin(run *r, ag_err *err)
     if (c->completion_only_loss)
         AG_TRY(ag_examples_write_evidence(r->job->train.examples, c->max_seq_length,
                                           ag_path_join(&r->arena, r->run_dir, "completion_preprocessing.json"), err));
+    if (c->eval_prompts.n > 0) {
+        AG_TRY(ag_samples_open(&r->samples, r->job, &r->engine.adapter, err));
+        if (!resume) AG_TRY(answer_now(r, err));
+    }
     if (r->events->on_begin) r->events->on_begin(r->events->user, r->job, r->engine.progress.step, resume);
     return AG_OK;
 }
@@ -239,6 +258,7 @@ static ag_status finish(run *r, ag_err *err)
 
 static void end(run *r)
 {
+    ag_samples_close(&r->samples);
     ag_metrics_close(&r->metrics);
     ag_profile_window_close(&r->window);
     ag_markers_close(&r->markers);

@@ -80,7 +80,7 @@ typedef struct ag_train_config {
     double neftune_noise_alpha, loraplus_lr_ratio; /* 0: none */
     ag_optim optim;
     bool packing, completion_only_loss, assistant_only_loss;
-    int64_t seed, eval_steps /* 0: no evaluation while training */;
+    int64_t seed, eval_steps /* 0: no evaluation while training */, eval_prompt_tokens;
     int64_t save_steps /* 0: no checkpoint but the last */, save_total_limit /* 0: no limit */;
     bool resume_from_latest_checkpoint;
     const char *resume_checkpoint_path; /* may be NULL; path rules are the resumer's */
@@ -92,7 +92,7 @@ typedef struct ag_train_config {
     ag_bias_mode bias;
     ag_text_list target_modules, exclude_modules;
     ag_targets_mode target_modules_mode;
-    ag_text_list modules_to_save, layers_pattern;
+    ag_text_list modules_to_save, layers_pattern, eval_prompts;
     ag_int_list layers_to_transform;
     ag_lora_override_list rank_pattern, alpha_pattern;
 

@@ -77,6 +77,10 @@
     TEXT(TRAINING, eval_dataset_path, NULL, true,                                                                             \
          "JSONL file whose loss is measured while training; path as `dataset_path`.")                                         \
     INT(TRAINING, eval_steps, 0, 0, 1000000000, "Steps between two evaluations; 0: at the end only, if there is a file.")     \
+    LIST(TRAINING, eval_prompts, NULL,                                                                                        \
+         "Prompts answered greedily before the first step and at every evaluation, as user turns where the model has a chat"  \
+         " template; `agoge watch` and `report` show the answers.")                                                           \
+    INT(TRAINING, eval_prompt_tokens, 48, 1, 4096, "Longest of these answers.")                                               \
     INT(TRAINING, save_steps, 50, 0, 1000000000, "Optimizer steps between checkpoints; 0: none but the last.")                \
     COUNT(TRAINING, save_total_limit, 2, 1000000, "Checkpoints kept, the oldest go first; null or 0: all.")                   \
     FLAG(TRAINING, resume_from_latest_checkpoint, false, "Go on from the run's newest valid checkpoint, if there is one.")    \

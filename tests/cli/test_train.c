@@ -240,6 +240,34 @@ static void what_a_user_gets_wrong_is_said_in_one_sentence(void **state)
     expect("wrong", (const char *const[]){"--set", "model_id=openbmb/MiniCPM5-1B-Base", NULL}, 1);
 }
 
+/* eval_prompts: answers before the first step and at every evaluation, in metrics.jsonl, and not a bit of the adapter. */
+static void answers_on_the_way_change_nothing(void **state)
+{
+    (void)state;
+    static const char same[] = "gradient_accumulation_steps: 1\nmax_steps: 4\nlora_dropout: 0.1\n";
+    write_config("silent", same);
+    ag_arena arena = {0};
+    write_config("asked", ag_arena_printf(&arena, "%seval_steps: 2\neval_prompts: [the light, a ship of salt]\neval_prompt_tokens: 8\n", same));
+    expect("silent", NULL, 0);
+    expect("asked", NULL, 0);
+    expect_same_file("silent", "asked", "adapter_model.safetensors");
+    ag_err err;
+    char path[512], *text;
+    size_t n, n_lines = 0;
+    snprintf(path, sizeof path, "%s/log-asked/metrics.jsonl", dir);
+    if (ag_file_read(&text, &n, path, 1 << 20, &arena, &err)) fail_msg("%s", err.text);
+    static const char *const begins[] = {"{\"step\": 0, \"samples\": [{\"prompt\": \"the light\", \"answer\": \"", "{\"step\": 2, \"samples\"",
+                                         "{\"step\": 4, \"samples\""};
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        if (!strstr(line, "samples")) continue;
+        assert_true(n_lines < 3);
+        if (strncmp(line, begins[n_lines], strlen(begins[n_lines])) != 0) fail_msg("\"%s\" does not begin with \"%s\"", line, begins[n_lines]);
+        n_lines++;
+    }
+    assert_int_equal(3, n_lines);
+    ag_arena_free(&arena);
+}
+
 static int make(void **state)
 {
     (void)state;
@@ -261,6 +289,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stopped_run_goes_on_to_the_same_bits),
         cmocka_unit_test(fifty_kills_lose_no_checkpoint),
+        cmocka_unit_test(answers_on_the_way_change_nothing),
         cmocka_unit_test(a_folder_in_use_is_refused),
         cmocka_unit_test(what_a_user_gets_wrong_is_said_in_one_sentence),
     };

@@ -163,7 +163,9 @@ static void a_page_shows_curves_samples_memory_and_digests(void **state)
     fixture_make_dir("runs/<run>&\"x\"");
     fixture_write("runs/<run>&\"x\"/metrics.jsonl", "{\"step\": 1, \"loss\": 4.0, \"lr\": 0.1, \"grad_norm\": 3, \"tokens\": 1234567, \"tok_s\": 5, \"ms\": 90000}\n"
                                                     "{\"step\": 2, \"loss\": 3.0, \"lr\": 0.1, \"grad_norm\": 3, \"tokens\": 1, \"tok_s\": 5, \"ms\": 1000}\n"
-                                                    "{\"step\": 2, \"eval_loss\": 2.5, \"eval_targets\": 9}\n");
+                                                    "{\"step\": 2, \"eval_loss\": 2.5, \"eval_targets\": 9}\n"
+                                                    "{\"step\": 0, \"samples\": [{\"prompt\": \"who?\", \"answer\": \"<i>nobody</i>\"}]}\n"
+                                                    "{\"step\": 2, \"samples\": [{\"prompt\": \"who?\", \"answer\": \"the keeper\"}]}\n");
     fixture_write("runs/<run>&\"x\"/manifest.json", "{\"config\": {\"model_id\": \"<b>bold</b>\", \"training\": {\"seed\": 42}}, \"metrics\": {\"cpu_report\": "
                                                     "{\"planned_bytes\": 2097152, \"peak_rss_bytes\": 2000000, \"threads\": 2}}}");
     fixture_make_dir("eval/<run>&\"x\"/base");
@@ -174,7 +176,7 @@ static void a_page_shows_curves_samples_memory_and_digests(void **state)
     const char *page = page_of(run);
     static const char *const parts[] = {"<title>&lt;run&gt;&amp;&quot;x&quot;", "<b>1,234,568</b>", "<b>1 min 31 s</b>", "aria-label=\"Training and held-out loss over steps\"",
                                         "2.5000", "&lt;img onerror=x&gt;", "four &amp; more", "t&lt;1&gt;", "&lt;b&gt;bold&lt;/b&gt;", "training.seed", "2.0 MiB", "+4.9 %",
-                                        "the index carries the provenance", "adapter_model.safetensors", "prefers-color-scheme: dark"};
+                                        "the index carries the provenance", "adapter_model.safetensors", "&lt;i&gt;nobody", "behind step 2", "the keeper", "prefers-color-scheme: dark"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!strstr(page, parts[i])) fail_msg("the page has no '%s'", parts[i]);
 }

@@ -69,7 +69,7 @@ static void the_defaults_are_those_of_the_specification(void **state)
         "\"warmup_ratio\":0.0,\"weight_decay\":0.0,\"adam_beta1\":0.9,\"adam_beta2\":0.999,\"adam_epsilon\":1e-08,"
         "\"max_grad_norm\":1.0,\"optim\":\"adamw_torch\",\"bf16\":true,\"seed\":42,\"packing\":false,"
         "\"completion_only_loss\":false,\"assistant_only_loss\":false,\"neftune_noise_alpha\":null,\"loraplus_lr_ratio\":null,"
-        "\"eval_dataset_path\":null,\"eval_steps\":0,\"save_steps\":50,\"save_total_limit\":2,"
+        "\"eval_dataset_path\":null,\"eval_steps\":0,\"eval_prompts\":null,\"eval_prompt_tokens\":48,\"save_steps\":50,\"save_total_limit\":2,"
         "\"resume_from_latest_checkpoint\":false,\"resume_checkpoint_path\":null},"
         "\"lora\":{\"lora_r\":16,\"lora_alpha\":32,\"lora_dropout\":0.05,\"use_rslora\":false,\"use_dora\":false,\"bias\":\"none\","
         "\"target_modules\":[\"q_proj\",\"v_proj\"],\"exclude_modules\":null,\"target_modules_mode\":\"auto_common\",\"modules_to_save\":null,"
