@@ -19,8 +19,9 @@ struct note {
     uint32_t write_epoch, read_epoch;
     uint16_t writer, reader;            /* threads; or several */
     uint16_t write_warp_epoch, read_warp_epoch;
-    uint8_t flags;
+    uint32_t flags;
 };
+static_assert(sizeof(note) == 28, "notes are compared as bytes");
 
 static const size_t ARENA = (size_t)4 << 30;
 static unsigned char *arena;
@@ -109,7 +110,7 @@ static void note_read(note &n, const void *p, bool is_shared)
         race(memory, p, false, n.flags & ATOMIC ? "adds to (atomic)" : "wrote", n.writer, same_block);
     const uint16_t warp_epoch = (uint16_t)emu_own_warp().epoch, self = (uint16_t)emu.current;
     if (!is_shared && n.read_serial >= emu.launch_serial && n.read_serial != emu.serial) n.flags |= READ_BY_BLOCKS;
-    if (n.read_serial < emu.launch_serial || is_shared) n.flags &= (uint8_t)~READ_BY_BLOCKS;
+    if (n.read_serial < emu.launch_serial || is_shared) n.flags &= ~(uint32_t)READ_BY_BLOCKS;
     if (n.read_serial == emu.serial && n.read_epoch == emu.epoch && n.reader != self) {
         const unsigned warp = n.reader & SEVERAL_OF_WARP ? n.reader & ~SEVERAL_OF_WARP : n.reader / WARP;
         if (n.reader == SEVERAL || warp != self / WARP)
@@ -139,7 +140,7 @@ static void note_write(note &n, const void *p, bool is_shared, emu_access access
     n.write_serial = emu.serial, n.write_epoch = emu.epoch, n.writer = (uint16_t)emu.current;
     n.write_warp_epoch = (uint16_t)emu_own_warp().epoch;
     n.flags |= WRITTEN;
-    n.flags &= (uint8_t) ~(ATOMIC | ON_ITS_WAY);
+    n.flags &= ~(uint32_t)(ATOMIC | ON_ITS_WAY);
     if (access == EMU_ADDS) n.flags |= ATOMIC;
     if (access == EMU_SENDS) n.flags |= ON_ITS_WAY;
 }
@@ -175,11 +176,19 @@ void emu_watch(const void *p, size_t bytes, emu_access access)
         if (writes || !(is_argument || is_constant)) emu_fault("%s %zu bytes at %p, which is no device memory", writes ? "writes" : "reads", bytes, p);
         return;
     }
+    /* Bytes of one access mostly have the same history, so what the first one's note became, the others' become. */
+    note before, after;
     for (size_t i = 0; i < bytes; i++) {
+        if (i > 0 && memcmp(&before, &notes[i], sizeof before) == 0) {
+            notes[i] = after;
+            continue;
+        }
+        before = notes[i];
         if (writes)
             note_write(notes[i], (const unsigned char *)p + i, is_shared, access);
         else
             note_read(notes[i], (const unsigned char *)p + i, is_shared);
+        after = notes[i];
     }
 }
 
