@@ -44,7 +44,7 @@ static void tell_tensors(job *j)
 {
     const ag_description *d = &j->options->base->d;
     j->n_rope = ag_export_gguf_rope_tensors(j->rope, d, &j->arena);
-    for (int i = 0; i < j->n_rope; i++) ag_gguf_writer_tensor(&j->writer, j->rope[i].name, AG_GGML_F32, 1, (int64_t[]){d->D / 2});
+    for (int i = 0; i < j->n_rope; i++) ag_gguf_writer_tensor(&j->writer, j->rope[i].name, AG_GGML_F32, 1, (int64_t[]){ag_rope_dims(d) / 2});
     for (int64_t i = 0; i < j->n; i++) {
         const ag_export_tensor *t = &j->tensors[i];
         const ag_weight_type type = type_of(j, t);
@@ -65,7 +65,7 @@ static ag_status write_all(job *j, const char *path, ag_err *err)
     tell_tensors(j);
     AG_TRY(ag_export_buffer_create(&j->buffer, j->tensors, j->n, d->D, err));
     AG_TRY(ag_gguf_writer_begin(&j->writer, path, err));
-    for (int i = 0; i < j->n_rope; i++) AG_TRY(ag_gguf_writer_add(&j->writer, j->rope[i].factors, (size_t)(d->D / 2) * sizeof(float), err));
+    for (int i = 0; i < j->n_rope; i++) AG_TRY(ag_gguf_writer_add(&j->writer, j->rope[i].factors, (size_t)(ag_rope_dims(d) / 2) * sizeof(float), err));
     int64_t n_weights = 0, n_done = 0;
     for (int64_t i = 0; i < j->n; i++) n_weights += j->tensors[i].w.N * j->tensors[i].w.K;
     for (int64_t i = 0; i < j->n; i++) {

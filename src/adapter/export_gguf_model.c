@@ -39,7 +39,7 @@ int ag_export_gguf_rope_tensors(ag_gguf_rope_tensor out[AG_GGUF_MAX_ROPE_TENSORS
     out[0] = (ag_gguf_rope_tensor){"rope_freqs.weight", d->rope_factors};
     if (d->rope_kind == AG_ROPE_FACTORS) return 1;
     if (d->rope_kind != AG_ROPE_LLAMA3) return 0;
-    const size_t n = (size_t)d->D / 2;
+    const size_t n = (size_t)ag_rope_dims(d) / 2;
     ag_description plain = *d;
     plain.rope_kind = AG_ROPE_DEFAULT;
     double *scaled = ag_arena_array(arena, n, sizeof *scaled), *unscaled = ag_arena_array(arena, n, sizeof *unscaled), mscale;
@@ -72,7 +72,7 @@ static ag_status put_rope(ag_gguf_writer *w, const ag_description *d, ag_err *er
     key_text k;
     const char *gguf = ag_family_of(d)->gguf;
     ag_gguf_put_f32(w, key_of(&k, d, "rope.freq_base"), (float)d->rope_theta);
-    ag_gguf_put_u32(w, key_of(&k, d, "rope.dimension_count"), (uint32_t)d->D);
+    ag_gguf_put_u32(w, key_of(&k, d, "rope.dimension_count"), (uint32_t)ag_rope_dims(d));
     switch (d->rope_kind) {
     case AG_ROPE_DEFAULT:
     case AG_ROPE_LLAMA3:

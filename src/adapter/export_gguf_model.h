@@ -12,7 +12,7 @@ AG_MUST_USE ag_status ag_export_gguf_put_model(ag_gguf_writer *w, const ag_descr
 enum { AG_GGUF_MAX_ROPE_TENSORS = 2 };
 typedef struct {
     const char *name;
-    const float *factors; /* [D/2] divisors of the frequencies */
+    const float *factors; /* [ag_rope_dims/2] divisors of the frequencies */
 } ag_gguf_rope_tensor;
 /* Returns how many there are. What had to be made is in the arena. */
 int ag_export_gguf_rope_tensors(ag_gguf_rope_tensor out[AG_GGUF_MAX_ROPE_TENSORS], const ag_description *d, ag_arena *arena);

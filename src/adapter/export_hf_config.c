@@ -108,8 +108,8 @@ static void write_rope_scaling(ag_json_writer *w, const ag_description *d)
         ag_jw_double(w, "low_freq_factor", d->rope_low_freq_factor);
     }
     if (d->rope_kind == AG_ROPE_LONGROPE) {
-        write_factors(w, "long_factor", d->rope_long_factors, d->D / 2);
-        write_factors(w, "short_factor", d->rope_factors, d->D / 2);
+        write_factors(w, "long_factor", d->rope_long_factors, ag_rope_dims(d) / 2);
+        write_factors(w, "short_factor", d->rope_factors, ag_rope_dims(d) / 2);
     }
     if (d->rope_kind != AG_ROPE_LINEAR && d->rope_kind != AG_ROPE_DYNAMIC)
         ag_jw_int(w, "original_max_position_embeddings", d->rope_original_context);
@@ -157,6 +157,7 @@ static void write_family(ag_json_writer *w, const ag_description *d)
         ag_jw_end(w);
     }
     if (is_family(d, "smollm3") || is_family(d, "qwen2") || is_family(d, "qwen3")) ag_jw_bool(w, "use_sliding_window", d->sliding_window > 0);
+    if (d->rope_dims > 0) ag_jw_double(w, "partial_rotary_factor", (double)d->rope_dims / (double)d->D);
     if (is_family(d, "phi3"))
         ag_jw_int(w, "original_max_position_embeddings", d->rope_original_context > 0 ? d->rope_original_context : d->context_length);
     if (ag_family_of(d)->norms_from_one) write_gemma(w, d);

@@ -5,7 +5,7 @@
 
 static float *place_table(ag_layout *layout, const ag_decoder *dec)
 {
-    return ag_layout_place(layout, (size_t)(dec->o.max_positions * (dec->o.model->d.D / 2)) * sizeof(float));
+    return ag_layout_place(layout, (size_t)(dec->o.max_positions * (ag_rope_dims(&dec->o.model->d) / 2)) * sizeof(float));
 }
 
 static bool can_grow_old(const ag_decoder *dec) { return ag_rope_age(&dec->o.model->d, dec->o.max_positions) > 0; }
@@ -13,7 +13,7 @@ static bool can_grow_old(const ag_decoder *dec) { return ag_rope_age(&dec->o.mod
 void ag_decoder_place_rope(ag_layout *layout, ag_decoder *dec)
 {
     const ag_description *d = &dec->o.model->d;
-    dec->freq = ag_layout_place(layout, (size_t)d->D / 2 * sizeof(double));
+    dec->freq = ag_layout_place(layout, (size_t)ag_rope_dims(d) / 2 * sizeof(double));
     dec->young.cos = place_table(layout, dec);
     dec->young.sin = place_table(layout, dec);
     if (d->rope_local_theta > 0) {
@@ -31,7 +31,7 @@ static void make(ag_decoder *dec, ag_rope_table_of_age *table, int64_t age, int6
     const ag_description *d = &dec->o.model->d;
     double mscale;
     ag_description_rope(dec->freq, &mscale, d, length);
-    ag_rope_table(table->cos, table->sin, dec->freq, dec->o.max_positions, d->D, mscale);
+    ag_rope_table(table->cos, table->sin, dec->freq, dec->o.max_positions, ag_rope_dims(d), mscale);
     table->age = age;
 }
 
@@ -41,7 +41,7 @@ void ag_decoder_make_rope(ag_decoder *dec)
     make(dec, &dec->young, 0, 0);
     if (d->rope_local_theta > 0) {
         ag_description_rope_local(dec->freq, d);
-        ag_rope_table(dec->local.cos, dec->local.sin, dec->freq, dec->o.max_positions, d->D, 1);
+        ag_rope_table(dec->local.cos, dec->local.sin, dec->freq, dec->o.max_positions, ag_rope_dims(d), 1);
     }
     if (can_grow_old(dec)) make(dec, &dec->old, ag_rope_age(d, dec->o.max_positions), dec->o.max_positions);
 }
@@ -63,7 +63,8 @@ static ag_status rotate_rows(const ag_pass *pass, int64_t l, float *x, int64_t r
     const ag_rope_table_of_age *table = table_of(dec, l, age);
     return ag_rope(&dec->be, &(ag_rope_args){
         .x = ag_cube_f32(x + row * n_heads * D, n_rows, n_heads, D), .positions = ag_vec_i32((int32_t *)pass->positions + row, n_rows),
-        .cos = table->cos, .sin = table->sin, .n_positions = dec->o.max_positions, .backward = backward}, err);
+        .cos = table->cos, .sin = table->sin, .n_positions = dec->o.max_positions,
+        .n_rotated = ag_rope_dims(&dec->o.model->d), .backward = backward}, err);
 }
 
 ag_status ag_decoder_rotate(const ag_pass *pass, int64_t l, float *x, int64_t n_heads, bool backward, ag_err *err)

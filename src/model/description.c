@@ -64,8 +64,11 @@ static ag_status check_rope(const ag_description *d, const char *name, ag_err *e
     if (kind >= AG_ROPE_DYNAMIC && d->rope_original_context < 1)
         return ag_fail(err, AG_E_FORMAT, "%s: the rope scaling's original context is %lld, expected a positive number", name,
                        (long long)d->rope_original_context);
-    if (kind == AG_ROPE_DYNAMIC && d->D < 4)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: dynamic rope scaling needs a head dim of at least 4", name);
+    if (kind == AG_ROPE_DYNAMIC && ag_rope_dims(d) < 4)
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: dynamic rope scaling needs at least 4 dimensions that rotate", name);
+    if (d->rope_dims < 0 || d->rope_dims > d->D || d->rope_dims % 2 != 0)
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: %lld of %lld dimensions rotate; an even number of them must", name, (long long)d->rope_dims,
+                       (long long)d->D);
     if (kind == AG_ROPE_YARN && !(is_positive(d->rope_beta_fast) && is_positive(d->rope_beta_slow) && d->rope_theta > 1))
         return ag_fail(err, AG_E_FORMAT, "%s: beta_fast %g and beta_slow %g must be positive, and rope_theta %g over 1", name,
                        d->rope_beta_fast, d->rope_beta_slow, d->rope_theta);
@@ -74,8 +77,8 @@ static ag_status check_rope(const ag_description *d, const char *name, ag_err *e
                        d->rope_attention_factor);
     if (kind == AG_ROPE_LONGROPE && (!d->rope_factors || !d->rope_long_factors))
         return ag_fail(err, AG_E_FORMAT, "%s: longrope needs a list of short and one of long factors", name);
-    if (d->rope_factors) AG_TRY(check_factors(d->rope_factors, d->D / 2, name, err));
-    if (d->rope_long_factors) AG_TRY(check_factors(d->rope_long_factors, d->D / 2, name, err));
+    if (d->rope_factors) AG_TRY(check_factors(d->rope_factors, ag_rope_dims(d) / 2, name, err));
+    if (d->rope_long_factors) AG_TRY(check_factors(d->rope_long_factors, ag_rope_dims(d) / 2, name, err));
     if (d->rope_local_theta != 0 && !is_positive(d->rope_local_theta))
         return ag_fail(err, AG_E_FORMAT, "%s: the local rope_theta is %g, expected a positive number", name, d->rope_local_theta);
     return AG_OK;
@@ -139,7 +142,7 @@ static double llama3(const ag_description *d, double freq)
 /* The dimension pair that turns `rotations` times within the original context (YaRN, Peng et al. 2023, appendix A.2). */
 static double yarn_dimension(const ag_description *d, double rotations)
 {
-    return (double)d->D * log((double)d->rope_original_context / (rotations * 2 * M_PI)) / (2 * log(d->rope_theta));
+    return (double)ag_rope_dims(d) * log((double)d->rope_original_context / (rotations * 2 * M_PI)) / (2 * log(d->rope_theta));
 }
 
 /* Fast dimensions keep their frequency, slow ones are divided by the factor, between them a ramp. */
@@ -148,9 +151,9 @@ static void yarn(double *freq, const ag_description *d)
     double low = yarn_dimension(d, d->rope_beta_fast), high = yarn_dimension(d, d->rope_beta_slow);
     if (!d->rope_keeps_fractions) low = floor(low), high = ceil(high);
     low = fmax(low, 0);
-    high = fmin(high, (double)d->D - 1);
+    high = fmin(high, (double)ag_rope_dims(d) - 1);
     if (low == high) high += 0.001; /* as transformers keeps the ramp finite */
-    for (int64_t i = 0; i < d->D / 2; i++) {
+    for (int64_t i = 0; i < ag_rope_dims(d) / 2; i++) {
         const double ramp = fmin(fmax(((double)i - low) / (high - low), 0), 1);
         freq[i] = freq[i] / d->rope_factor * ramp + freq[i] * (1 - ramp);
     }
@@ -164,18 +167,19 @@ int64_t ag_rope_age(const ag_description *d, int64_t length)
 
 static void plain(double *freq, const ag_description *d, double theta)
 {
-    for (int64_t i = 0; i < d->D / 2; i++) freq[i] = pow(theta, -2.0 * (double)i / (double)d->D);
+    const int64_t dims = ag_rope_dims(d);
+    for (int64_t i = 0; i < dims / 2; i++) freq[i] = pow(theta, -2.0 * (double)i / (double)dims);
 }
 
 void ag_description_rope_local(double *freq, const ag_description *d) { plain(freq, d, d->rope_local_theta); }
 
 void ag_description_rope(double *freq, double *mscale, const ag_description *d, int64_t length)
 {
-    const int64_t age = ag_rope_age(d, length), half = d->D / 2;
+    const int64_t age = ag_rope_age(d, length), dims = ag_rope_dims(d), half = dims / 2;
     double theta = d->rope_theta;
     if (d->rope_kind == AG_ROPE_DYNAMIC && age > 0) {
         const double grown = d->rope_factor * (double)age / (double)d->rope_original_context - (d->rope_factor - 1);
-        theta *= pow(grown, (double)d->D / ((double)d->D - 2));
+        theta *= pow(grown, (double)dims / ((double)dims - 2));
     }
     plain(freq, d, theta);
     if (d->rope_kind == AG_ROPE_YARN) yarn(freq, d);

@@ -51,6 +51,7 @@ typedef struct {
     const float *rope_factors;                          /* [D/2], factors; longrope: up to the original context */
     const float *rope_long_factors;                     /* [D/2], longrope: beyond it */
     double rope_local_theta;    /* over 0: sliding layers have this theta, unscaled */
+    int64_t rope_dims;          /* of a head, its first, that rotate, even; 0: all. "D" is this number in what is said of rope above */
     const bool *rotates;        /* [L]: layers with rotary positions; NULL: all */
 
     /* What families add to the plain Llama; the values that change nothing are given. */
@@ -100,7 +101,8 @@ AG_MUST_USE ag_status ag_description_from_config(ag_description *out, const char
 /* Checks what holds between the numbers of any source (used by the readers): D even, H a multiple of G, sizes in bounds. */
 AG_MUST_USE ag_status ag_description_check(const ag_description *d, const char *name, ag_err *err);
 
-/* Inverse frequencies [D/2] for the rope table, with the scaling applied as transformers does it (modeling_rope_utils.py), in
+static inline int64_t ag_rope_dims(const ag_description *d) { return d->rope_dims > 0 ? d->rope_dims : d->D; }
+/* Inverse frequencies [ag_rope_dims/2] for the rope table, with the scaling applied as transformers does it (modeling_rope_utils.py), in
  * double; and the factor on cos and sin. Of a sequence of `length` tokens, which matters to dynamic and longrope beyond
  * rope_original_context; 0 is a short one. */
 void ag_description_rope(double *freq, double *mscale, const ag_description *d, int64_t length);

@@ -38,7 +38,7 @@ static const rules all_rules[] = {
     {.rope = {"qwen2", .rope_theta = 1e4}, .biases = BIAS_QKV_ALWAYS, .windows = WINDOW_QWEN, .needs_kv_heads = true, .rms_eps = 1e-6},
     {.rope = {"qwen3", .rope_theta = 1e4}, .biases = BIAS_ATTENTION, .windows = WINDOW_QWEN, .needs_kv_heads = true, .head_dim = 128,
      .rms_eps = 1e-6, .has_qk_norm = true},
-    {.rope = {"phi3", .rope_theta = 1e4, .yarn_means_longrope = true, .original_context = 4096}, .windows = WINDOW_ALL, .rms_eps = 1e-5},
+    {.rope = {"phi3", .rope_theta = 1e4, .may_rotate_a_part = true, .yarn_means_longrope = true, .original_context = 4096}, .windows = WINDOW_ALL, .rms_eps = 1e-5},
     {.rope = {"gemma2", .rope_theta = 1e4}, .scales = SCALES_GEMMA, .biases = BIAS_ATTENTION, .windows = WINDOW_GEMMA, .needs_kv_heads = true,
      .head_dim = 256, .is_tied = true, .rms_eps = 1e-6, .has_post_norms = true, .has_gelu = true, .slide_period = 2, .softcap = 50,
      .logit_softcap = 30},

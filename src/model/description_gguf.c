@@ -89,7 +89,9 @@ static ag_status read_sizes(ag_description *d, const ag_gguf *g, ag_arena *arena
     value_length = rope_dims = d->D;
     AG_TRY(ag_gguf_get_int(g, key_of(&k, d, "attention.value_length"), 1, INT32_MAX, &value_length, err));
     AG_TRY(ag_gguf_get_int(g, key_of(&k, d, "rope.dimension_count"), 1, INT32_MAX, &rope_dims, err));
-    if (value_length != d->D || rope_dims != d->D)
+    const bool may_rotate_a_part = is_family(d, "phi3") && rope_dims >= 2 && rope_dims < d->D;
+    if (may_rotate_a_part) d->rope_dims = rope_dims;
+    if (value_length != d->D || (rope_dims != d->D && !may_rotate_a_part))
         return ag_fail(err, AG_E_UNSUPPORTED,
                        "%s: keys of %lld, values of %lld and %lld rotated dimensions; only models where these are one "
                        "number are supported",
@@ -114,15 +116,15 @@ static ag_status read_sizes(ag_description *d, const ag_gguf *g, ag_arena *arena
 }
 
 /* ---- rope ------------------------------------------------------------------------------------------------------------- */
-/* [D/2] numbers of a tensor, *out NULL where it is not there. */
+/* A number for each frequency, *out NULL where it is not there. */
 static ag_status read_factors(const float **out, const ag_description *d, const ag_gguf *g, const char *name, ag_arena *arena, ag_err *err)
 {
     const ag_gguf_tensor *t = ag_gguf_find(g, name);
     *out = NULL;
     if (!t) return AG_OK;
-    if (t->type != AG_GGML_F32 || t->rank != 1 || t->ne[0] != d->D / 2)
+    if (t->type != AG_GGML_F32 || t->rank != 1 || t->ne[0] != ag_rope_dims(d) / 2)
         return ag_fail(err, AG_E_SHAPE, "%s: tensor '%s' is %s, expected F32 [%lld]", g->path, name, ag_gguf_shape_text(arena, t),
-                       (long long)(d->D / 2));
+                       (long long)(ag_rope_dims(d) / 2));
     float *factors = ag_arena_array(arena, (size_t)t->ne[0], sizeof *factors);
     memcpy(factors, t->data, t->bytes);
     for (int64_t i = 0; i < t->ne[0]; i++)

@@ -10,6 +10,7 @@ typedef struct {
     const char *model_type;
     double rope_theta;          /* where the config has none */
     bool has_local_rope;        /* rope_parameters by layer type, or rope_local_base_freq */
+    bool may_rotate_a_part;     /* partial_rotary_factor: the first dimensions of a head */
     bool yarn_means_longrope;   /* Phi-3's early name for it, and "su" */
     int64_t original_context;   /* original_max_position_embeddings where the config has none; 0: its context */
 } ag_rope_rules;

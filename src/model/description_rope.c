@@ -15,11 +15,11 @@ typedef struct {
 
 static bool is_number(const reader *r, const char *key) { return json_is_number(json_object_get(r->rope, key)); }
 
-/* [D/2] numbers. */
+/* A number for each frequency. */
 static ag_status read_list(const float **out, const reader *r, const char *key, ag_err *err)
 {
     const json_t *list = json_object_get(r->rope, key);
-    const size_t n = (size_t)r->d->D / 2;
+    const size_t n = (size_t)ag_rope_dims(r->d) / 2;
     if (!json_is_array(list) || json_array_size(list) != n)
         return ag_fail(err, AG_E_FORMAT, "%s: '%s' of the rope scaling must be a list of %zu numbers", r->name, key, n);
     float *numbers = ag_arena_array(r->arena, n, sizeof *numbers);
@@ -126,6 +126,22 @@ static ag_status read_local(const reader *r, json_t *root, const json_t *by_type
     return AG_OK;
 }
 
+/* Before the lists, whose length it decides. */
+static ag_status read_partial(const reader *r, json_t *root, ag_err *err)
+{
+    double partial = 1;
+    AG_TRY(ag_json_get_double(root, "partial_rotary_factor", &partial, r->name, err));
+    if (r->rope && json_is_object(r->rope)) AG_TRY(ag_json_get_double(r->rope, "partial_rotary_factor", &partial, r->name, err));
+    if (partial == 1) return AG_OK;
+    if (!r->rules->may_rotate_a_part)
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: partial_rotary_factor %g of a %s; only models that rotate whole heads, and Phi-3, are supported",
+                       r->name, partial, r->rules->model_type);
+    if (!(partial > 0 && partial < 1)) return ag_fail(err, AG_E_FORMAT, "%s: partial_rotary_factor is %g, expected over 0 and at most 1", r->name, partial);
+    r->d->rope_dims = (int64_t)((double)r->d->D * partial);
+    if (r->d->rope_dims < 2) return ag_fail(err, AG_E_UNSUPPORTED, "%s: with partial_rotary_factor %g no dimension rotates", r->name, partial);
+    return AG_OK;
+}
+
 ag_status ag_config_read_rope(ag_description *d, const ag_rope_rules *rules, json_t *root, const char *name, ag_arena *arena, ag_err *err)
 {
     const char *key = "rope_parameters";
@@ -137,18 +153,13 @@ ag_status ag_config_read_rope(ag_description *d, const ag_rope_rules *rules, jso
         return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' for each layer type is not supported for %s", name, key, rules->model_type);
     reader r = {.d = d, .rules = rules, .rope = by_type ? json_object_get(rope, "full_attention") : rope, .name = name, .arena = arena};
 
-    double partial = 1;
     d->rope_theta = rules->rope_theta;
     AG_TRY(ag_json_get_double(root, "rope_theta", &d->rope_theta, name, err));
-    AG_TRY(ag_json_get_double(root, "partial_rotary_factor", &partial, name, err));
+    AG_TRY(read_partial(&r, root, err));
     if (rules->has_local_rope) AG_TRY(read_local(&r, root, by_type, err));
     if (r.rope && json_is_object(r.rope)) {
         AG_TRY(ag_json_get_double(r.rope, "rope_theta", &d->rope_theta, name, err));
-        AG_TRY(ag_json_get_double(r.rope, "partial_rotary_factor", &partial, name, err));
         AG_TRY(read_scaling(&r, root, err));
     }
-    if (partial != 1)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: partial_rotary_factor %g; only models that rotate whole heads are supported", name,
-                       partial);
     return AG_OK;
 }

@@ -46,7 +46,7 @@ static void write_folder(const char *name, const ag_export_options *o)
     must(ag_export_hf(scratch_path(name), o, &report, &err));
 }
 
-static const char *const models[] = {"qwen3", "smollm3", "phi3", "granite4", "minicpm", "gemma2", "gemma3", "dynamic"};
+static const char *const models[] = {"qwen3", "smollm3", "phi3", "phi4mini", "granite4", "minicpm", "gemma2", "gemma3", "dynamic"};
 enum { N_MODELS = sizeof models / sizeof *models };
 static bool is_one(const char *name, const char *other) { return strcmp(name, other) == 0; }
 
@@ -89,7 +89,7 @@ static void every_family_goes_into_gguf_and_folders_and_back(void **state)
 static void a_gguf_files_config_is_written_and_read_again(void **state)
 {
     (void)state;
-    static const char *const files[] = {"qwen3", "smollm3", "phi3", "granite4", "minicpm", "gemma3"};
+    static const char *const files[] = {"qwen3", "smollm3", "phi3", "phi4mini", "granite4", "minicpm", "gemma3"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char path[512];
         ag_model *m;

@@ -44,7 +44,7 @@ static void on_every_level(const char *path, const char *name, const char *adapt
 static void families_give_transformers_logits_and_losses(void **state)
 {
     (void)state;
-    static const char *const models[] = {"qwen3", "smollm3", "phi3", "granite4", "minicpm", "gemma2", "gemma3", "dynamic"};
+    static const char *const models[] = {"qwen3", "smollm3", "phi3", "phi4mini", "granite4", "minicpm", "gemma2", "gemma3", "dynamic"};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         char path[512];
         snprintf(path, sizeof path, FAMILIES "%s", models[i]);
@@ -55,7 +55,7 @@ static void families_give_transformers_logits_and_losses(void **state)
 static void gguf_files_of_them_give_the_same(void **state)
 {
     (void)state;
-    static const char *const models[] = {"qwen3", "smollm3", "phi3", "granite4", "minicpm", "gemma3"};
+    static const char *const models[] = {"qwen3", "smollm3", "phi3", "phi4mini", "granite4", "minicpm", "gemma3"};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         char path[512];
         snprintf(path, sizeof path, FAMILIES "%s.gguf", models[i]);

@@ -61,6 +61,37 @@ static void check_case(ag_cpu_level level, int n_threads, bool backward, int64_t
     problem_free(&got);
 }
 
+/* The first 48 of 64 dimensions rotate as heads of 48 do, the others stay. */
+static void a_part_of_the_head_may_rotate(void **state)
+{
+    (void)state;
+    enum { T = 17, H = 3, D = 64, R = 48 };
+    const ag_cpu_level *level = check_levels();
+    do {
+        ag_err err;
+        ag_backend be = check_backend(*level, 2);
+        problem whole = problem_create(T, H, R, 1.25), part = problem_create(T, H, D, 1.25);
+        float before[T * H * D];
+        memcpy(before, part.x, sizeof before);
+        for (int i = 0; i < T * H; i++) memcpy(whole.x + i * R, part.x + i * D, R * sizeof(float));
+        ag_rope_args args = args_of(&part, false);
+        args.cos = whole.cos;
+        args.sin = whole.sin;
+        args.n_rotated = R;
+        assert_int_equal(AG_OK, ag_rope(&be, &args, &err));
+        rotate(&whole, *level, 1, false);
+        for (int i = 0; i < T * H; i++) {
+            assert_memory_equal(part.x + i * D, whole.x + i * R, R * sizeof(float));
+            assert_memory_equal(part.x + i * D + R, before + i * D + R, (D - R) * sizeof(float));
+        }
+        check_guards(part.x, T * H * D, "x");
+        args.n_rotated = 33;
+        assert_int_equal(AG_E_SHAPE, ag_rope(&be, &args, &err));
+        problem_free(&whole);
+        problem_free(&part);
+    } while (*level++ != AG_CPU_REF);
+}
+
 static void every_level_equals_the_reference(void **state)
 {
     (void)state;
@@ -169,6 +200,7 @@ int main(void)
         cmocka_unit_test(the_reference_rotates_halves_by_position_times_frequency),
         cmocka_unit_test(every_level_gives_what_transformers_gives),
         cmocka_unit_test(backward_is_the_transpose_of_forward),
+        cmocka_unit_test(a_part_of_the_head_may_rotate),
         cmocka_unit_test(every_level_equals_the_reference),
         cmocka_unit_test(wrong_shapes_and_positions_are_refused_with_a_sentence),
     };

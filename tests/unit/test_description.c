@@ -141,6 +141,10 @@ static void layers_differ_as_their_family_says(void **state)
     assert_true(!ag_layer_rotates(&d, 0) && ag_layer_rotates(&d, 1));
     must(read_with(&d, "{" GRANITE_4 ",\"layer_types\":[\"attention\",\"full_attention\"]}", NULL));
     assert_true(!ag_layer_rotates(&d, 0) && !ag_layer_rotates(&d, 1) && d.F == 72); /* position_embedding_type must say rope */
+    must(read_with(&d, "{\"model_type\":\"phi3\",\"partial_rotary_factor\":0.75," LLAMA_SIZES "}", NULL));
+    assert_true(d.rope_dims == 6 && ag_rope_dims(&d) == 6 && d.D == 8 && d.sliding_window == 0 && d.rms_eps == 0.001f);
+    must_fail(AG_E_UNSUPPORTED, "5 of 8 dimensions rotate", read("{\"model_type\":\"phi3\",\"partial_rotary_factor\":0.7," LLAMA_SIZES "}"));
+    must_fail(AG_E_FORMAT, "partial_rotary_factor is -1", read("{\"model_type\":\"phi3\",\"partial_rotary_factor\":-1," LLAMA_SIZES "}"));
     must(read_with(&d, "{\"model_type\":\"gemma2\",\"query_pre_attn_scalar\":64," LLAMA_SIZES "}", NULL));
     assert_true(ag_layer_window(&d, 0) == 4096 && ag_layer_window(&d, 1) == 0 && d.attention_scale == 0.125f && d.D == 256);
     assert_true(d.attention_softcap == 50 && d.logit_softcap == 30 && d.gate == AG_GATE_GELU_TANH && d.has_post_norms && !d.has_qk_norm);
@@ -341,7 +345,7 @@ static void gguf_metadata_say_what_the_config_says(void **state)
 static void gguf_metadata_of_further_families_say_what_the_config_says(void **state)
 {
     (void)state;
-    static const char *const models[] = {"qwen3", "smollm3", "phi3", "granite4", "minicpm", "gemma3"};
+    static const char *const models[] = {"qwen3", "smollm3", "phi3", "phi4mini", "granite4", "minicpm", "gemma3"};
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         ag_description a, b;
         char file[64];

@@ -58,6 +58,8 @@ MODELS = {
     "Qwen3, yarn": dict(model_type="qwen3", head_dim=32, rope_parameters=YARN, **LONG),
     "Phi-3": dict(model_type="phi3", rope_parameters=PLAIN, **LONG),
     "Phi-3, longrope": dict(model_type="phi3", original_max_position_embeddings=64, rope_parameters=FACTORS, **LONG),
+    "Phi-4-mini (12 of 16 dimensions rotate)": dict(model_type="phi3", original_max_position_embeddings=64, tie_word_embeddings=True, rope_parameters=dict(
+        FACTORS, partial_rotary_factor=0.75, short_factor=FACTORS["short_factor"][:6], long_factor=FACTORS["long_factor"][:6]), **LONG),
     "Gemma 2": dict(model_type="gemma2", query_pre_attn_scalar=32, attn_logit_softcapping=20.0, final_logit_softcapping=15.0, rope_parameters=PLAIN, **GEMMA),
     "Gemma 2, another scale of attention": dict(model_type="gemma2", query_pre_attn_scalar=64, attn_logit_softcapping=5.0, final_logit_softcapping=8.0,
                                                 rope_parameters=PLAIN, **GEMMA),

@@ -38,6 +38,9 @@ MODELS = {
     "smollm3": dict(model_type="smollm3", rope_parameters=DEFAULT, **dict(NARROW, num_hidden_layers=4)),
     "phi3": dict(model_type="phi3", original_max_position_embeddings=8,
                  rope_parameters=dict(rope_type="longrope", rope_theta=100.0, short_factor=[1.0, 1.2], long_factor=[1.5, 3.0]), **NARROW),
+    "phi4mini": dict(model_type="phi3", original_max_position_embeddings=8, head_dim=8,
+                     rope_parameters=dict(rope_type="longrope", rope_theta=100.0, partial_rotary_factor=0.75, short_factor=[1.0, 1.2, 1.1],
+                                          long_factor=[1.5, 3.0, 4.0]), **dict(NARROW, num_attention_heads=2, num_key_value_heads=1)),
     "granite4": dict(model_type="granitemoehybrid", shared_intermediate_size=24, layer_types=["full_attention"] * 2, num_local_experts=0,
                      num_experts_per_tok=0, position_embedding_type="rope", embedding_multiplier=2.0, residual_multiplier=0.5,
                      attention_multiplier=0.4, logits_scaling=1.5, mamba_n_heads=4, mamba_d_head=8, rope_parameters=DEFAULT, **NARROW),
@@ -49,7 +52,7 @@ MODELS = {
                                         sliding_attention=dict(rope_type="default", rope_theta=10000.0)), **dict(GEMMA, num_hidden_layers=6)),
     "dynamic": dict(model_type="llama", rope_parameters=dict(rope_type="dynamic", rope_theta=100.0, factor=2.0), **dict(NARROW, max_position_embeddings=8)),
 }
-IN_GGUF = ["qwen3", "smollm3", "phi3", "granite4", "minicpm", "gemma3"]
+IN_GGUF = ["qwen3", "smollm3", "phi3", "phi4mini", "granite4", "minicpm", "gemma3"]
 ADAPTERS = {
     "qwen3": ["q_proj", "k_proj", "v_proj"],
     "phi3": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"],

@@ -20,6 +20,9 @@ static ag_status check(const ag_rope_args *a, ag_err *err)
     int64_t T = a->x.dim[0], H = a->x.dim[1], D = a->x.dim[2];
     if (!ag_tensor_is_cube(a->x, T, H, D) || T < 0 || H < 1 || D < 2 || D % 2)
         return ag_fail(err, AG_E_SHAPE, "rope: x must be a [T,H,D] f32 tensor with an even D");
+    if (a->n_rotated < 0 || a->n_rotated > D || a->n_rotated % 2)
+        return ag_fail(err, AG_E_SHAPE, "rope: %lld dimensions of a head of %lld cannot rotate; an even number can", (long long)a->n_rotated,
+                       (long long)D);
     if (!ag_tensor_is(a->positions, AG_I32, 1, T, 0))
         return ag_fail(err, AG_E_SHAPE, "rope: positions must be %lld i32 values, one for each row of x", (long long)T);
     if (!a->cos || !a->sin) return ag_fail(err, AG_E_SHAPE, "rope: there is no table of cos and sin");

@@ -2,6 +2,7 @@
  *
  *     for i < D/2:  y[i]     = x[i]·cos(θ) - x[i+D/2]·sin(θ)      θ = position · freq[i]
  *                   y[i+D/2] = x[i+D/2]·cos(θ) + x[i]·sin(θ)      cos and sin both times `mscale`
+ * With n_rotated only the first so many dimensions of a head rotate, as if they were the head; the rest stays.
  * Backward is the rotation by -θ (times mscale), the transpose of forward.
  *
  * Frequencies are made once per model: freq[i] = base^(-2i/D), then changed as its rope scaling says; that is the model's
@@ -23,6 +24,7 @@ typedef struct {
     ag_tensor positions;      /* in [T] i32, 0 <= p < n_positions of the table */
     const float *cos, *sin;   /* in [n_positions, D/2] */
     int64_t n_positions;
+    int64_t n_rotated;        /* dimensions of a head, even; 0: all. cos and sin then have n_rotated/2 columns */
     bool backward;            /* rotate by -θ */
 } ag_rope_args;
 

@@ -3,7 +3,7 @@
 
 void ag_rope_rotate_ref(const ag_rope_args *a, int64_t t0, int64_t t1)
 {
-    const int64_t H = a->x.dim[1], D = a->x.dim[2], half = D / 2;
+    const int64_t H = a->x.dim[1], D = a->x.dim[2], half = (a->n_rotated > 0 ? a->n_rotated : D) / 2;
     const int32_t *positions = a->positions.data;
     for (int64_t t = t0; t < t1; t++) {
         const float *cos = a->cos + positions[t] * half, *sin = a->sin + positions[t] * half;

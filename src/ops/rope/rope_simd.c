@@ -10,7 +10,7 @@ static inline void rotate(float *lower, float *upper, vf c, vf s, int64_t n)
 
 void AG_LEVEL(ag_rope_rotate)(const ag_rope_args *a, int64_t t0, int64_t t1)
 {
-    const int64_t H = a->x.dim[1], D = a->x.dim[2], half = D / 2;
+    const int64_t H = a->x.dim[1], D = a->x.dim[2], half = (a->n_rotated > 0 ? a->n_rotated : D) / 2;
     const int32_t *positions = a->positions.data;
     const vf sign = vf_set1(a->backward ? -1 : 1);
     for (int64_t t = t0; t < t1; t++) {
