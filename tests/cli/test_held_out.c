@@ -330,7 +330,8 @@ static void a_killed_evaluation_goes_on_to_the_same_bytes(void **state)
     }
     assert_true(n_left > 3); /* else this tested nothing */
     if (bytes_of("eval/.agoge-eval-killed/base.jsonl") > 0)
-        file_append(in_dir("eval/.agoge-eval-killed/base.jsonl"), "0123456789abcdef {\"half"); /* as a power cut leaves it */
+        file_append(in_dir("eval/.agoge-eval-killed/base.jsonl"),
+                    "0123456789abcdef {\"not\":\"ours\"}\n0123456789abcdef {\"half"); /* as a power cut leaves it */
     expect(0, NULL, words);
     expect_same_bundle("eval/whole", "eval/killed");
     assert_int_equal(-1, access(in_dir("eval/.agoge-eval-killed"), F_OK));
