@@ -203,9 +203,10 @@ static void check_comparison(ag_bundle *b, const char *path, const json_t *ids, 
     for (size_t i = 0; i < n; i++) count[pair(base[i], sft[i])]++;
     const double gained = (double)count[IMPROVED] - (double)count[REGRESSED];
     if (strcmp(ag_strict_text(root, "schema_version"), "agoge.paired-comparison.v1") != 0)
-        ag_bundle_report_add(b->report, AG_BUNDLE_UNKNOWN_VERSION, path,
-                             "schema_version is '%.200s', this program knows 'agoge.paired-comparison.v1'",
-                             ag_strict_text(root, "schema_version"));
+        ag_bundle_report_add(
+            b->report, AG_BUNDLE_UNKNOWN_VERSION, path,
+            "schema_version is '%.200s', this program knows 'agoge.paired-comparison.v1'; verify with a version of agoge that knows it",
+            ag_strict_text(root, "schema_version"));
     else if (!is_count(root, "n_tasks", n) || !is_count(root, "n_improved", count[IMPROVED]) ||
              !is_count(root, "n_regressed", count[REGRESSED]) || !is_count(root, "n_tied", count[TIED]) ||
              !is_count(root, "n_invalid", count[NOT_COMPARED]) || !is_share(root, "delta_accuracy", gained, n - count[NOT_COMPARED]) ||

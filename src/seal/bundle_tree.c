@@ -30,8 +30,9 @@ static bool scan_dir(ag_bundle_tree *tree, int fd, const char *path, int depth, 
 static bool add_entry(ag_bundle_tree *tree, const char *path, const struct stat *st, ag_bundle_report *report)
 {
     if (tree->n == MAX_ENTRIES) {
-        ag_bundle_report_add(report, AG_BUNDLE_UNSAFE_PATH, path, "there are more than %d entries; a bundle of this size is not verified",
-                             MAX_ENTRIES);
+        ag_bundle_report_add(
+            report, AG_BUNDLE_UNSAFE_PATH, path,
+            "there are more than %d entries; a bundle of this size is not verified, leave out what does not belong to it", MAX_ENTRIES);
         return false;
     }
     if (tree->n == tree->room) {
@@ -49,8 +50,8 @@ static bool scan_entry(ag_bundle_tree *tree, int dir, const char *name, const ch
 {
     struct stat st;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW)) {
-        ag_bundle_report_add(report, errno == ENOENT ? AG_BUNDLE_MODIFIED_FILE : AG_BUNDLE_UNSAFE_PATH, path, "cannot be looked at: %s",
-                             strerror(errno));
+        ag_bundle_report_add(report, errno == ENOENT ? AG_BUNDLE_MODIFIED_FILE : AG_BUNDLE_UNSAFE_PATH, path,
+                             "cannot be looked at (%s); check its permissions and the disk", strerror(errno));
         return false;
     }
     if (S_ISLNK(st.st_mode)) {
@@ -65,15 +66,15 @@ static bool scan_entry(ag_bundle_tree *tree, int dir, const char *name, const ch
     if (!add_entry(tree, path, &st, report)) return false;
     if (!S_ISDIR(st.st_mode)) return true;
     if (depth == MAX_DEPTH) {
-        ag_bundle_report_add(report, AG_BUNDLE_UNSAFE_PATH, path, "lies more than %d folders deep; a bundle is flatter than that",
-                             MAX_DEPTH);
+        ag_bundle_report_add(report, AG_BUNDLE_UNSAFE_PATH, path,
+                             "lies more than %d folders deep; a bundle is flatter than that, move it up", MAX_DEPTH);
         return false;
     }
     const int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) {
         const bool changed = errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
-        ag_bundle_report_add(report, changed ? AG_BUNDLE_MODIFIED_FILE : AG_BUNDLE_UNSAFE_PATH, path, "the directory cannot be opened: %s",
-                             strerror(errno));
+        ag_bundle_report_add(report, changed ? AG_BUNDLE_MODIFIED_FILE : AG_BUNDLE_UNSAFE_PATH, path,
+                             "the directory cannot be opened (%s); check its permissions and the disk", strerror(errno));
         return false;
     }
     struct stat opened;
@@ -125,13 +126,16 @@ static bool scan_dir(ag_bundle_tree *tree, int fd, const char *path, int depth, 
     const char *shown = *path ? path : NULL;
     DIR *stream = fstat(fd, &before) == 0 ? fdopendir(fd) : NULL;
     if (!stream) {
-        ag_bundle_report_add(report, AG_BUNDLE_UNSAFE_PATH, shown, "the directory cannot be listed: %s", strerror(errno));
+        ag_bundle_report_add(report, AG_BUNDLE_UNSAFE_PATH, shown,
+                             "the directory cannot be listed (%s); check its permissions and the disk", strerror(errno));
         close(fd);
         return false;
     }
     const long n = list_names(&names, stream, &tree->arena);
     bool ok = n >= 0;
-    if (!ok) ag_bundle_report_add(report, AG_BUNDLE_UNSAFE_PATH, shown, "the directory cannot be listed: %s", strerror(errno));
+    if (!ok)
+        ag_bundle_report_add(report, AG_BUNDLE_UNSAFE_PATH, shown,
+                             "the directory cannot be listed (%s); check its permissions and the disk", strerror(errno));
     for (long i = 0; i < n && ok; i++)
         ok = scan_entry(tree, fd, names[i], *path ? ag_arena_printf(&tree->arena, "%s/%s", path, names[i]) : names[i], depth, report);
     if (ok) {
@@ -157,7 +161,8 @@ bool ag_bundle_tree_scan(ag_bundle_tree *tree, const char *dir, ag_bundle_report
     struct stat st;
     const int again = tree->root < 0 ? -1 : openat(tree->root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (again < 0 || fstat(tree->root, &st)) {
-        ag_bundle_report_add(report, AG_BUNDLE_UNSAFE_PATH, NULL, "the bundle cannot be opened: %s", strerror(errno));
+        ag_bundle_report_add(report, AG_BUNDLE_UNSAFE_PATH, NULL, "the bundle cannot be opened (%s); check its permissions and the disk",
+                             strerror(errno));
         if (again >= 0) close(again);
         return false;
     }
@@ -272,7 +277,8 @@ char *ag_bundle_tree_read(const ag_bundle_tree *tree, const ag_bundle_entry *fil
 {
     *n = 0;
     if (file->identity.size > max_bytes) {
-        ag_bundle_report_add(report, AG_BUNDLE_INVALID_JSON, file->path, "has %llu bytes; such a file has at most %zu",
+        ag_bundle_report_add(report, AG_BUNDLE_INVALID_JSON, file->path,
+                             "has %llu bytes; such a file has at most %zu, bring the original back",
                              (unsigned long long)file->identity.size, max_bytes);
         return NULL;
     }
