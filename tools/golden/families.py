@@ -29,7 +29,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 transformers.utils.logging.disable_progress_bar()
 DEFAULT = dict(rope_type="default", rope_theta=100.0)
-SIZES = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8, vocab_size=40,
+SIZES = dict(hidden_size=16, intermediate_size=12, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8, vocab_size=40,
              max_position_embeddings=64, rms_norm_eps=1e-5, tie_word_embeddings=True, bos_token_id=1, eos_token_id=2, pad_token_id=0)
 NARROW = {k: v for k, v in SIZES.items() if k != "head_dim"}
 GEMMA = dict(SIZES, sliding_window=4, hidden_activation="gelu_pytorch_tanh")
@@ -41,7 +41,7 @@ MODELS = {
     "phi4mini": dict(model_type="phi3", original_max_position_embeddings=8, head_dim=8,
                      rope_parameters=dict(rope_type="longrope", rope_theta=100.0, partial_rotary_factor=0.75, short_factor=[1.0, 1.2, 1.1],
                                           long_factor=[1.5, 3.0, 4.0]), **dict(NARROW, num_attention_heads=2, num_key_value_heads=1)),
-    "granite4": dict(model_type="granitemoehybrid", shared_intermediate_size=24, layer_types=["full_attention"] * 2, num_local_experts=0,
+    "granite4": dict(model_type="granitemoehybrid", shared_intermediate_size=12, layer_types=["full_attention"] * 2, num_local_experts=0,
                      num_experts_per_tok=0, position_embedding_type="rope", embedding_multiplier=2.0, residual_multiplier=0.5,
                      attention_multiplier=0.4, logits_scaling=1.5, mamba_n_heads=4, mamba_d_head=8, rope_parameters=DEFAULT, **NARROW),
     "minicpm": dict(model_type="minicpm", scale_emb=3, scale_depth=1.4, dim_model_base=8,
