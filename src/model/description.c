@@ -112,9 +112,6 @@ ag_status ag_description_check(const ag_description *d, const char *name, ag_err
     if (!(d->rope_theta > 0 && isfinite(d->rope_theta)))
         return ag_fail(err, AG_E_FORMAT, "%s: rope_theta is %g, expected a positive number", name, d->rope_theta);
     AG_TRY(check_rope(d, name, err));
-    if (d->residual_scale != 1 && (d->has_bias[AG_PROJ_O] || d->has_bias[AG_PROJ_DOWN]))
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: biases of o_proj or down_proj together with a residual multiplier are not supported",
-                       name);
     if (d->residual_scale != 1 && d->has_post_norms)
         return ag_fail(err, AG_E_UNSUPPORTED, "%s: norms behind the sublayers together with a residual multiplier are not supported",
                        name);

@@ -189,8 +189,6 @@ static void what_cannot_be_described_is_refused_by_name(void **state)
               read("{" LLAMA ",\"quantization_config\":{\"quant_method\":\"bitsandbytes\",\"load_in_8bit\":true}}"));
     must_fail(AG_E_UNSUPPORTED, "type 'fp4'",
               read("{" LLAMA ",\"quantization_config\":{\"quant_method\":\"bitsandbytes\",\"load_in_4bit\":true}}"));
-    must_fail(AG_E_UNSUPPORTED, "residual multiplier",
-              read("{\"model_type\":\"granite\",\"attention_bias\":true,\"residual_multiplier\":0.5," LLAMA_SIZES "}"));
     must_fail(AG_E_UNSUPPORTED, "an even one", read("{" LLAMA ",\"head_dim\":7}"));
 }
 

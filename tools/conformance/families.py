@@ -50,6 +50,8 @@ MODELS = {
                               rope_parameters=dict(FACTORS, original_max_position_embeddings=64), **dict(LONG, max_position_embeddings=64)),
     "Granite": dict(model_type="granite", embedding_multiplier=6.0, residual_multiplier=0.4, attention_multiplier=0.1, logits_scaling=4.0,
                     rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=2.0), **LONG),
+    "Granite, with biases": dict(model_type="granite", embedding_multiplier=6.0, residual_multiplier=0.4, attention_multiplier=0.1, logits_scaling=4.0,
+                                 attention_bias=True, mlp_bias=True, rope_parameters=PLAIN, **LONG),
     "Granite 4, dense": dict(model_type="granitemoehybrid", shared_intermediate_size=96, layer_types=["full_attention"] * 4, num_local_experts=0,
                              num_experts_per_tok=0, position_embedding_type="rope", embedding_multiplier=6.0, residual_multiplier=0.4,
                              attention_multiplier=0.1, logits_scaling=4.0, mamba_n_heads=4, mamba_d_head=32, rope_parameters=PLAIN, **LONG),
