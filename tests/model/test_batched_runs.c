@@ -16,7 +16,7 @@ typedef struct {
 static void start(fixture *f, ag_cpu_level level, ag_compute compute)
 {
     ag_err err;
-    *f = (fixture){.base = tiny_model_create(1, 3, 4), .other = tiny_model_create(9, 3, 7), .be = check_backend(level, 2)};
+    *f = (fixture){.base = tiny_model_create_wide(1, 3, 4), .other = tiny_model_create_wide(9, 3, 7), .be = check_backend(level, 2)};
     for (int i = 0; i < ROWS; i++) f->ids[i] = (i * i * 7 + i) % 53;
     if (ag_decoder_create(&f->dec, &(ag_decoder_options){.model = &f->base.model, .backend = &f->be, .compute = compute, .max_run_rank = 7,
                                         .max_tokens = ROWS, .max_targets = 8, .max_positions = ROWS, .longest_span = ROWS}, &err) ||

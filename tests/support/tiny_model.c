@@ -65,6 +65,15 @@ tiny_model tiny_model_create(uint32_t seed, int64_t L, int64_t R)
     return create(&d, seed, R);
 }
 
+tiny_model tiny_model_create_wide(uint32_t seed, int64_t L, int64_t R)
+{
+    ag_description d = plain(L);
+    d.C = 96;
+    d.D = 16;
+    d.F = 112;
+    return create(&d, seed, R);
+}
+
 tiny_model tiny_model_create_with_everything(uint32_t seed, int64_t R)
 {
     static const bool slides[] = {true, false, true}, rotates[] = {true, true, false};

@@ -16,6 +16,8 @@ typedef struct {
 
 /* residual_scale and the other scalars are away from 1, so that a forgotten one shows. R = 0: no adapter. */
 tiny_model tiny_model_create(uint32_t seed, int64_t L, int64_t R);
+/* Wide enough for what narrow sums hide: many rows at once and few have different last bits, and so have queries of a block's end. */
+tiny_model tiny_model_create_wide(uint32_t seed, int64_t L, int64_t R);
 /* The same with what further families have: norms of heads and behind sublayers, GELU, softcaps, layers with a window and a rope of their
  * own, a layer without rope. Needs L = 3. */
 tiny_model tiny_model_create_with_everything(uint32_t seed, int64_t R);
