@@ -118,10 +118,11 @@ void ag_adapter_attach(ag_adapter *adapter, const ag_model *base);
 /* Sets model (where attached), lora, embed_lora and grads. */
 void ag_adapter_use(ag_decoder_options *options, const ag_adapter *adapter);
 
-/* base may be NULL where the adapter is plain and not DoRA. New numbers as PEFT makes them: A uniform in ±1/sqrt(K) (kaiming_uniform with a = sqrt 5), B zero; beside the embedding A zero, B
+/* New numbers as PEFT makes them: A uniform in ±1/sqrt(K) (kaiming_uniform with a = sqrt 5), B zero; beside the embedding A zero, B
  * normal; magnitudes the rows' lengths, biases and copies the base's. They are those that get_peft_model gives right after
  * torch.manual_seed(seed): for each pair torch draws A and B as new Linear layers, then A again (the embedding's normal numbers to the
- * last bits, for torch's vectorized logarithm and sine are its own). AG_E_NUMERIC where a row of DoRA has no length. */
+ * last bits, for torch's vectorized logarithm and sine are its own). base may be NULL where the adapter is plain and not DoRA.
+ * AG_E_NUMERIC where a row of DoRA has no length. */
 AG_MUST_USE ag_status ag_adapter_draw(ag_adapter *adapter, const ag_model *base, uint64_t seed, int n_threads, ag_err *err);
 
 /* The tensor's name in an adapter file: "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". */

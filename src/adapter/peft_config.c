@@ -9,7 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { CONFIG_MAX_BYTES = 1 << 20, MAX_NAMES = 65536 };
+enum { CONFIG_MAX_BYTES = 1 << 20, MAX_NAMES = 8192, MAX_OVERRIDES = 1024 /* each is tried on every module */ };
 
 /* Keys that are read, and keys that only say how the adapter came to be or how PEFT should behave. */
 static const char *const known_keys[] = {
@@ -128,6 +128,8 @@ static ag_status read_overrides(const ag_lora_override **out, size_t *n, const j
     json_t *object = json_object_get(root, key), *value;
     if (!object || json_is_null(object)) return AG_OK;
     if (!json_is_object(object)) return ag_fail(err, AG_E_FORMAT, "%s: '%s' must be an object", name, key);
+    if (json_object_size(object) > MAX_OVERRIDES)
+        return ag_fail(err, AG_E_FORMAT, "%s: '%s' has %zu keys, at most %d are allowed", name, key, json_object_size(object), MAX_OVERRIDES);
     ag_lora_override *list = ag_arena_array(arena, json_object_size(object), sizeof *list);
     const char *module;
     json_object_foreach(object, module, value)
