@@ -39,9 +39,9 @@ __asm__(".text\n.type emu_switch, @function\n.hidden emu_switch\nemu_switch:\n"
         "  movq %rsp, (%rdi)\n  movq %rsi, %rsp\n"
         "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n  ret\n"
         ".size emu_switch, .-emu_switch\n");
-static void *fiber_prepare(unsigned char *stack)
+static void *fiber_prepare(unsigned char *end)
 {
-    void **top = (void **)(stack + EMU_STACK - 64);
+    void **top = (void **)end;
     *--top = nullptr; /* so that the stack is aligned as after a call */
     *--top = (void *)fiber_begin;
     for (int i = 0; i < 6; i++) *--top = nullptr;
@@ -57,9 +57,9 @@ __asm__(".text\n.type emu_switch, %function\n.hidden emu_switch\nemu_switch:\n"
         "  ldp x25, x26, [sp, #48]\n  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n"
         "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n"
         "  add sp, sp, #160\n  ret\n.size emu_switch, .-emu_switch\n");
-static void *fiber_prepare(unsigned char *stack)
+static void *fiber_prepare(unsigned char *end)
 {
-    void **frame = (void **)(stack + EMU_STACK - 64 - 160);
+    void **frame = (void **)(end - 160);
     memset(frame, 0, 160);
     frame[11] = (void *)fiber_begin; /* x30 */
     return frame;
@@ -86,7 +86,18 @@ static const void *host_stack;
 static size_t host_stack_bytes;
 #endif
 
-static void to_scheduler(bool for_ever)
+/* The next lane of the running warp's turn, EMU_MAX_THREADS when all had theirs. An odd step walks all lanes, in one of many orders. */
+static unsigned next_of_turn()
+{
+    while (emu.turn_next < WARP) {
+        const unsigned lane = (emu.turn_next++ * (emu.turn_order | 1u) + (emu.turn_order >> 8)) % WARP;
+        if (emu.turn_ready >> lane & 1u) return emu.current / WARP * WARP + lane;
+    }
+    return EMU_MAX_THREADS;
+}
+
+/* Lets others run: the next lane at once, the scheduler when the turn is over. */
+static void leave(bool for_ever)
 {
     emu_fiber &self = emu.fibers[emu.current];
 #ifdef EMU_ASAN
@@ -96,7 +107,10 @@ static void to_scheduler(bool for_ever)
     __sanitizer_finish_switch_fiber(fake, &host_stack, &host_stack_bytes);
 #else
     (void)for_ever;
-    emu_switch(&self.stack_pointer, emu.scheduler);
+    const unsigned next = emu.failed ? (unsigned)EMU_MAX_THREADS : next_of_turn();
+    void *to = emu.scheduler;
+    if (next < EMU_MAX_THREADS) emu.current = next, threadIdx.x = next, to = emu.fibers[next].stack_pointer;
+    emu_switch(&self.stack_pointer, to);
 #endif
 }
 
@@ -113,7 +127,7 @@ void emu_fault(const char *format, ...)
     vsnprintf(emu.sentence + n, sizeof emu.sentence - (size_t)n, format, args);
     va_end(args);
     emu.failed = true;
-    to_scheduler(true);
+    leave(true);
     abort(); /* nobody comes back to a launch that failed */
 }
 
@@ -122,7 +136,7 @@ void emu_wait(emu_thread_state state, emu_place place)
     emu_fiber &self = emu.fibers[emu.current];
     self.state = state, self.place = place;
     if (state != EMU_READY) emu_own_warp().ready &= ~(1u << emu.current % WARP);
-    to_scheduler(false);
+    leave(false);
 }
 
 static void fiber_begin()
@@ -141,7 +155,7 @@ static void fiber_begin()
     if (emu.n_at_block)
         emu_fault("leaves while others wait at the barrier %s:%d", emu.block_place.file, emu.block_place.line);
     self.state = EMU_DONE, emu.n_done++, warp.left |= bit, warp.ready &= ~bit;
-    to_scheduler(true);
+    leave(true);
     abort();
 }
 
@@ -207,7 +221,8 @@ static void run_block()
     for (unsigned w = 0; w < n_warps; w++) emu.warps[w].ready = ~0u, emu.warps[w].arrived = emu.warps[w].left = emu.warps[w].epoch = 0;
     for (unsigned t = 0; t < emu.n_threads; t++) {
         emu_fiber &f = emu.fibers[t];
-        f.stack_pointer = fiber_prepare(emu.stacks + (size_t)t * EMU_STACK);
+        /* not all at one distance, or the lanes' frames would share a few sets of the cache */
+        f.stack_pointer = fiber_prepare(emu.stacks + (size_t)(t + 1) * EMU_STACK - 64 - t % WARP * 576);
         f.state = EMU_READY, f.place = {"its beginning", 0}, f.groups.clear();
     }
     while (emu.n_done < emu.n_threads) {
@@ -217,11 +232,9 @@ static void run_block()
             explain_deadlock();
             return;
         }
-        const uint32_t order = emu_random(), ready = emu.warps[w].ready;
-        for (unsigned i = 0; i < WARP; i++) { /* an odd step walks all lanes, in one of many orders */
-            const unsigned lane = (i * (order | 1u) + (order >> 8)) % WARP;
-            if (!(ready >> lane & 1u)) continue;
-            to_fiber(w * WARP + lane);
+        emu.turn_order = emu_random(), emu.turn_ready = emu.warps[w].ready, emu.turn_next = 0, emu.current = w * WARP;
+        for (unsigned t = next_of_turn(); t < EMU_MAX_THREADS; t = next_of_turn()) {
+            to_fiber(t);
             if (emu.failed) return;
         }
     }

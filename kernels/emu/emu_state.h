@@ -45,6 +45,8 @@ struct emu_machine {
     const emu_closure *closure;
     unsigned n_threads, current;
     unsigned n_done, n_at_block;
+    uint32_t turn_order, turn_ready;   /* the running warp's turn: in which order its lanes run, and which of them */
+    unsigned turn_next;
     emu_place block_place;
     uint32_t launch_serial;      /* of the launch's first block */
     uint32_t serial, epoch;      /* of the block; barriers that it passed */
