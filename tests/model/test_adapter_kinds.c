@@ -18,7 +18,8 @@ static ag_err err;
 static const struct {
     const char *name, *base;
 } kinds[] = {{"dora", "base"},      {"bias", "base"},      {"saved", "base"},      {"tables", "base"},   {"embedding", "base"},
-             {"patterns", "base"},  {"tied_head", "tied"}, {"tied_embed", "tied"}, {"tied_pair", "tied"}};
+             {"patterns", "base"},  {"tied_head", "tied"}, {"tied_embed", "tied"}, {"tied_pair", "tied"},
+             {"granite_pair", "granite"}, {"granite_dora", "granite"}};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 static const char *path_of(const char *name)

@@ -2,7 +2,8 @@
 """Makes tests/golden/adapter_kinds/ and adapter_training/ with PEFT: what an adapter can train beside plain pairs.
 Usage: adapter_kinds.py tests/golden
 
-base/ tied/                a tiny Llama with biases, untied, and one with a tied embedding, as save_pretrained writes them
+base/ tied/ granite/       a tiny Llama with biases, untied, one with a tied embedding, and a Granite (four multipliers), as
+                           save_pretrained writes them
 <kind>/                    an adapter with random numbers as save_pretrained writes it, and vectors.safetensors: ids_i, labels_i, logits_i,
                            merged_logits_i (merge_and_unload, f32), grad.<tensor of the file>: of the mean loss over both rows, f64 weights
 layout_<name>/             the numbers of bias/ under names that older programs gave: no prefix, the adapter's name, a torch archive
@@ -19,7 +20,7 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.optimizers import create_loraplus_optimizer
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, LlamaConfig, Trainer, get_scheduler
+from transformers import AutoModelForCausalLM, GraniteConfig, LlamaConfig, Trainer, get_scheduler
 
 warnings.filterwarnings("ignore")
 out, training = Path(sys.argv[1]) / "adapter_kinds", Path(sys.argv[1]) / "adapter_training"
@@ -30,11 +31,11 @@ torch.set_num_threads(1)
 QV, SEVEN = ["q_proj", "v_proj"], ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
-def make_base(name, tied):
+def make_base(name, tied=False, config=LlamaConfig, **options):
     torch.manual_seed(3)
-    c = LlamaConfig(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=6,
+    c = config(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=6,
                     vocab_size=41, max_position_embeddings=64, attention_bias=True, mlp_bias=True, tie_word_embeddings=tied,
-                    bos_token_id=0, eos_token_id=1)
+                    bos_token_id=0, eos_token_id=1, **options)
     m = AutoModelForCausalLM.from_config(c)
     g = torch.Generator().manual_seed(4)
     for n, p in m.named_parameters():
@@ -111,14 +112,17 @@ def kind(name, base_name, **options):
     save_file({k: t.contiguous() for k, t in v.items()}, str(folder / "vectors.safetensors"))
 
 
-make_base("base", False)
-make_base("tied", True)
+make_base("base")
+make_base("tied", tied=True)
+make_base("granite", config=GraniteConfig, embedding_multiplier=3.0, residual_multiplier=0.6, attention_multiplier=0.4, logits_scaling=0.5)
 kind("dora", "base", r=2, lora_alpha=3, use_dora=True, target_modules=SEVEN, bias="lora_only", exclude_modules=["layers.1.mlp.up_proj"])
 kind("bias", "base", r=3, lora_alpha=6, target_modules=QV, bias="all")
 kind("saved", "base", r=2, lora_alpha=4, target_modules=["o_proj", "v_proj"], modules_to_save=["norm", "0.self_attn.q_proj", "1.mlp.down_proj"],
      bias="all")
 kind("tables", "base", r=2, lora_alpha=4, target_modules=["k_proj"], modules_to_save=["embed_tokens", "lm_head"])
 kind("embedding", "base", r=3, lora_alpha=5, target_modules=["embed_tokens", "down_proj"], use_rslora=True)
+kind("granite_pair", "granite", r=2, lora_alpha=4, target_modules=["embed_tokens", "o_proj"], modules_to_save=["lm_head", "model.norm"], bias="all")
+kind("granite_dora", "granite", r=2, lora_alpha=3, use_dora=True, target_modules=["o_proj", "down_proj"], modules_to_save=["embed_tokens"])
 kind("tied_head", "tied", r=2, lora_alpha=4, target_modules=QV, modules_to_save=["lm_head"])
 kind("tied_embed", "tied", r=2, lora_alpha=4, target_modules=QV, modules_to_save=["embed_tokens"])
 kind("tied_pair", "tied", r=2, lora_alpha=4, target_modules=["embed_tokens", "v_proj"])
