@@ -24,8 +24,8 @@ static bool is_granite(const ag_description *d) { return strcmp(ag_family_of(d)-
 
 static ag_status refuse(const ag_description *d, const char *what, ag_err *err)
 {
-    return ag_fail(err, AG_E_UNSUPPORTED, "llama.cpp's %s cannot compute this %s: %s; export it as a Hugging Face folder", ag_family_of(d)->gguf,
-                   d->model_type, what);
+    return ag_fail(err, AG_E_UNSUPPORTED, "llama.cpp's %s cannot compute this %s: %s; export it as a Hugging Face folder",
+                   ag_family_of(d)->gguf, d->model_type, what);
 }
 
 /* ---- rope --------------------------------------------------------------------------------------------------------------- */
@@ -84,7 +84,8 @@ static ag_status put_rope(ag_gguf_writer *w, const ag_description *d, ag_err *er
     case AG_ROPE_DYNAMIC: return refuse(d, "its rope scaling is dynamic", err);
     case AG_ROPE_YARN: AG_TRY(put_yarn(w, d, err)); break;
     case AG_ROPE_LONGROPE:
-        if (strcmp(gguf, "phi3") != 0 && strcmp(gguf, "minicpm") != 0 && strcmp(gguf, "llama") != 0 && strcmp(gguf, "granite") != 0)
+        if (strcmp(gguf, "phi3") != 0 && strcmp(gguf, "minicpm") != 0 && strcmp(gguf, "llama") != 0 &&
+            strcmp(gguf, "granite") != 0)
             return refuse(d, "its rope scaling is longrope", err);
         ag_gguf_put_text(w, key_of(&k, d, "rope.scaling.type"), "longrope");
         ag_gguf_put_u32(w, key_of(&k, d, "rope.scaling.original_context_length"), (uint32_t)d->rope_original_context);
@@ -131,7 +132,8 @@ static ag_status put_gemma_window(ag_gguf_writer *w, const ag_description *d, ag
     if (!any) return AG_OK;
     if (!is_periodic) return refuse(d, "its layers with a window follow no period", err);
     ag_gguf_put_u32(w, key_of(&k, d, "attention.sliding_window"), (uint32_t)d->sliding_window);
-    if (period != usual && !(period > d->L && usual > d->L)) ag_gguf_put_u32(w, key_of(&k, d, "attention.sliding_window_pattern"), (uint32_t)period);
+    if (period != usual && !(period > d->L && usual > d->L))
+        ag_gguf_put_u32(w, key_of(&k, d, "attention.sliding_window_pattern"), (uint32_t)period);
     if (d->rope_local_theta > 0 && d->rope_local_theta != 10000)
         ag_gguf_put_f32(w, key_of(&k, d, "rope.freq_base_swa"), (float)d->rope_local_theta);
     return AG_OK;
@@ -145,17 +147,23 @@ static ag_status put_window(ag_gguf_writer *w, const ag_description *d, ag_err *
     if (is_family(d, "phi3")) {
         ag_gguf_put_u32(w, key_of(&k, d, "attention.sliding_window"), (uint32_t)d->sliding_window);
         if (matters)
-            ag_log(AG_LOG_WARN, "the model's attention has a window of %lld tokens, which llama.cpp does not apply to a phi3: it will compute "
-                   "something else beyond them", (long long)d->sliding_window);
+            ag_log(
+                AG_LOG_WARN,
+                "the model's attention has a window of %lld tokens, which llama.cpp does not apply to a phi3: it will compute "
+                "something else beyond them",
+                (long long)d->sliding_window);
         return AG_OK;
     }
     if (matters)
-        return ag_fail(err, AG_E_UNSUPPORTED, "the model's attention has a window of %lld tokens, which llama.cpp does not apply to a "
-                       "%s; it would compute something else beyond them", (long long)d->sliding_window, d->model_type);
+        return ag_fail(err, AG_E_UNSUPPORTED,
+                       "the model's attention has a window of %lld tokens, which llama.cpp does not apply to a "
+                       "%s; it would compute something else beyond them",
+                       (long long)d->sliding_window, d->model_type);
     return AG_OK;
 }
 
-/* ---- multipliers and softcaps ---------------------------------------------------------------------------------------------- */
+/* ---- multipliers and softcaps ----------------------------------------------------------------------------------------------
+ */
 static ag_status put_gemma(ag_gguf_writer *w, const ag_description *d, ag_err *err)
 {
     key_text k;

@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- carried over --------------------------------------------------------------------------------------------------------- */
+/* ---- carried over ---------------------------------------------------------------------------------------------------------
+ */
 static bool set_dtype(json_t *root, const char *key)
 {
     const char *dtype = json_string_value(json_object_get(root, key));
@@ -38,7 +39,8 @@ ag_status ag_hf_config_carry_over(ag_str *out, const char *config, size_t n, con
     return AG_OK;
 }
 
-/* ---- written from a description -------------------------------------------------------------------------------------------- */
+/* ---- written from a description --------------------------------------------------------------------------------------------
+ */
 /* The double nearest to the shortest decimal that gives this float: 1e-05, not 9.999999747378752e-06. */
 static double shortest(float x)
 {
@@ -52,8 +54,8 @@ static double shortest(float x)
 
 static double plain_frequency(const ag_description *d, int64_t i) { return pow(d->rope_theta, -2 * (double)i / (double)d->D); }
 
-/* llama3's numbers out of the divisors that a GGUF stores, if they are llama3's: low_freq_factor 1 and high_freq_factor 4, as in
- * every model that was published with it. A divisor between 1 and the factor tells the original context. */
+/* llama3's numbers out of the divisors that a GGUF stores, if they are llama3's: low_freq_factor 1 and high_freq_factor 4, as
+ * in every model that was published with it. A divisor between 1 and the factor tells the original context. */
 static bool find_llama3(ag_description *found, const ag_description *d)
 {
     *found = *d;
@@ -89,8 +91,11 @@ static void write_factors(ag_json_writer *w, const char *key, const float *facto
 /* As transformers before 5 spelt it, which both read. */
 static void write_rope_scaling(ag_json_writer *w, const ag_description *d)
 {
-    static const char *const names[] = {[AG_ROPE_LINEAR] = "linear", [AG_ROPE_LLAMA3] = "llama3", [AG_ROPE_DYNAMIC] = "dynamic",
-                                        [AG_ROPE_YARN] = "yarn", [AG_ROPE_LONGROPE] = "longrope"};
+    static const char *const names[] = {[AG_ROPE_LINEAR] = "linear",
+                                        [AG_ROPE_LLAMA3] = "llama3",
+                                        [AG_ROPE_DYNAMIC] = "dynamic",
+                                        [AG_ROPE_YARN] = "yarn",
+                                        [AG_ROPE_LONGROPE] = "longrope"};
     if (d->rope_kind == AG_ROPE_DEFAULT) {
         ag_jw_null(w, "rope_scaling");
         return;
@@ -117,25 +122,32 @@ static void write_rope_scaling(ag_json_writer *w, const ag_description *d)
     ag_jw_end(w);
 }
 
-/* ---- what families add ---------------------------------------------------------------------------------------------------------- */
+/* ---- what families add
+ * ---------------------------------------------------------------------------------------------------------- */
 static bool is_family(const ag_description *d, const char *model_type) { return strcmp(d->model_type, model_type) == 0; }
 
 static void write_layer_types(ag_json_writer *w, const ag_description *d)
 {
     ag_jw_array(w, "layer_types");
-    for (int64_t l = 0; l < d->L; l++) ag_jw_string(w, NULL, ag_layer_window(d, l) > 0 ? "sliding_attention" : "full_attention");
+    for (int64_t l = 0; l < d->L; l++)
+        ag_jw_string(w, NULL, ag_layer_window(d, l) > 0 ? "sliding_attention" : "full_attention");
     ag_jw_end(w);
 }
 
 static void write_gemma(ag_json_writer *w, const ag_description *d)
 {
-    if (d->attention_softcap > 0) ag_jw_double(w, "attn_logit_softcapping", shortest(d->attention_softcap));
-    else ag_jw_null(w, "attn_logit_softcapping");
-    if (d->logit_softcap > 0) ag_jw_double(w, "final_logit_softcapping", shortest(d->logit_softcap));
-    else ag_jw_null(w, "final_logit_softcapping");
+    if (d->attention_softcap > 0)
+        ag_jw_double(w, "attn_logit_softcapping", shortest(d->attention_softcap));
+    else
+        ag_jw_null(w, "attn_logit_softcapping");
+    if (d->logit_softcap > 0)
+        ag_jw_double(w, "final_logit_softcapping", shortest(d->logit_softcap));
+    else
+        ag_jw_null(w, "final_logit_softcapping");
     write_layer_types(w, d);
     ag_jw_int(w, "query_pre_attn_scalar", llround(1 / ((double)d->attention_scale * (double)d->attention_scale)));
-    if (is_family(d, "gemma3_text")) ag_jw_double(w, "rope_local_base_freq", d->rope_local_theta > 0 ? d->rope_local_theta : 10000);
+    if (is_family(d, "gemma3_text"))
+        ag_jw_double(w, "rope_local_base_freq", d->rope_local_theta > 0 ? d->rope_local_theta : 10000);
 }
 
 static void write_family(ag_json_writer *w, const ag_description *d)
@@ -156,10 +168,12 @@ static void write_family(ag_json_writer *w, const ag_description *d)
         for (int64_t l = 0; l < d->L; l++) ag_jw_int(w, NULL, ag_layer_rotates(d, l));
         ag_jw_end(w);
     }
-    if (is_family(d, "smollm3") || is_family(d, "qwen2") || is_family(d, "qwen3")) ag_jw_bool(w, "use_sliding_window", d->sliding_window > 0);
+    if (is_family(d, "smollm3") || is_family(d, "qwen2") || is_family(d, "qwen3"))
+        ag_jw_bool(w, "use_sliding_window", d->sliding_window > 0);
     if (d->rope_dims > 0) ag_jw_double(w, "partial_rotary_factor", (double)d->rope_dims / (double)d->D);
     if (is_family(d, "phi3"))
-        ag_jw_int(w, "original_max_position_embeddings", d->rope_original_context > 0 ? d->rope_original_context : d->context_length);
+        ag_jw_int(w, "original_max_position_embeddings",
+                  d->rope_original_context > 0 ? d->rope_original_context : d->context_length);
     if (ag_family_of(d)->norms_from_one) write_gemma(w, d);
 }
 
@@ -167,7 +181,8 @@ static void write_family(ag_json_writer *w, const ag_description *d)
 static ag_status check_rope(const ag_description *d, ag_err *err)
 {
     if (is_family(d, "smollm3") || !d->rotates) return AG_OK;
-    return ag_fail(err, AG_E_UNSUPPORTED, "layers of the model have no rope, which transformers' %s cannot have; export it as GGUF", d->architecture);
+    return ag_fail(err, AG_E_UNSUPPORTED,
+                   "layers of the model have no rope, which transformers' %s cannot have; export it as GGUF", d->architecture);
 }
 
 static void write_eos(ag_json_writer *w, const ag_description *d)
@@ -181,7 +196,10 @@ static void write_eos(ag_json_writer *w, const ag_description *d)
     }
 }
 
-static bool has_mlp_bias(const ag_description *d) { return is_family(d, "llama") || is_family(d, "granite") || is_family(d, "smollm3"); }
+static bool has_mlp_bias(const ag_description *d)
+{
+    return is_family(d, "llama") || is_family(d, "granite") || is_family(d, "smollm3");
+}
 
 /* What transformers' class for this family cannot say. */
 static ag_status check_biases(const ag_description *d, ag_err *err)
@@ -189,10 +207,13 @@ static ag_status check_biases(const ag_description *d, ag_err *err)
     const bool *b = d->has_bias, is_qwen2 = is_family(d, "qwen2");
     const bool attention = b[AG_PROJ_Q] && b[AG_PROJ_K] && b[AG_PROJ_V] && b[AG_PROJ_O] == !is_qwen2;
     const bool no_attention = !b[AG_PROJ_Q] && !b[AG_PROJ_K] && !b[AG_PROJ_V] && !b[AG_PROJ_O] && !is_qwen2;
-    const bool mlp_alike = b[AG_PROJ_GATE] == b[AG_PROJ_UP] && b[AG_PROJ_UP] == b[AG_PROJ_DOWN] && (has_mlp_bias(d) || !b[AG_PROJ_UP]);
+    const bool mlp_alike =
+        b[AG_PROJ_GATE] == b[AG_PROJ_UP] && b[AG_PROJ_UP] == b[AG_PROJ_DOWN] && (has_mlp_bias(d) || !b[AG_PROJ_UP]);
     if ((attention || no_attention) && mlp_alike) return AG_OK;
-    return ag_fail(err, AG_E_UNSUPPORTED, "the model has biases on some of its projections, in a way that transformers' %s cannot have; "
-                   "export it as GGUF", d->architecture);
+    return ag_fail(err, AG_E_UNSUPPORTED,
+                   "the model has biases on some of its projections, in a way that transformers' %s cannot have; "
+                   "export it as GGUF",
+                   d->architecture);
 }
 
 ag_status ag_hf_config_write(ag_str *out, const ag_description *d, ag_err *err)
@@ -202,7 +223,8 @@ ag_status ag_hf_config_write(ag_str *out, const ag_description *d, ag_err *err)
     AG_TRY(check_rope(d, err));
     if (d->rope_kind == AG_ROPE_FACTORS) {
         if (!find_llama3(&with_llama3, d))
-            return ag_fail(err, AG_E_UNSUPPORTED, "the rope divisors of this model are not llama3's, and no config.json can say them; "
+            return ag_fail(err, AG_E_UNSUPPORTED,
+                           "the rope divisors of this model are not llama3's, and no config.json can say them; "
                            "export it as GGUF");
         d = &with_llama3;
     }
@@ -218,7 +240,8 @@ ag_status ag_hf_config_write(ag_str *out, const ag_description *d, ag_err *err)
     if (d->bos_id >= 0) ag_jw_int(&w, "bos_token_id", d->bos_id);
     write_eos(&w, d);
     ag_jw_int(&w, "head_dim", d->D);
-    ag_jw_string(&w, d->gate == AG_GATE_SILU ? "hidden_act" : "hidden_activation", d->gate == AG_GATE_SILU ? "silu" : "gelu_pytorch_tanh");
+    ag_jw_string(&w, d->gate == AG_GATE_SILU ? "hidden_act" : "hidden_activation",
+                 d->gate == AG_GATE_SILU ? "silu" : "gelu_pytorch_tanh");
     ag_jw_int(&w, "hidden_size", d->C);
     ag_jw_int(&w, "intermediate_size", d->F);
     ag_jw_int(&w, "max_position_embeddings", d->context_length);

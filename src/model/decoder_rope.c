@@ -55,16 +55,21 @@ static const ag_rope_table_of_age *table_of(ag_decoder *dec, int64_t l, int64_t 
     return &dec->old;
 }
 
-static ag_status rotate_rows(const ag_pass *pass, int64_t l, float *x, int64_t row, int64_t n_rows, int64_t n_heads, int64_t age,
-                             bool backward, ag_err *err)
+static ag_status rotate_rows(const ag_pass *pass, int64_t l, float *x, int64_t row, int64_t n_rows, int64_t n_heads,
+                             int64_t age, bool backward, ag_err *err)
 {
     ag_decoder *dec = pass->dec;
     const int64_t D = dec->o.model->d.D;
     const ag_rope_table_of_age *table = table_of(dec, l, age);
-    return ag_rope(&dec->be, &(ag_rope_args){
-        .x = ag_cube_f32(x + row * n_heads * D, n_rows, n_heads, D), .positions = ag_vec_i32((int32_t *)pass->positions + row, n_rows),
-        .cos = table->cos, .sin = table->sin, .n_positions = dec->o.max_positions,
-        .n_rotated = ag_rope_dims(&dec->o.model->d), .backward = backward}, err);
+    return ag_rope(&dec->be,
+                   &(ag_rope_args){.x = ag_cube_f32(x + row * n_heads * D, n_rows, n_heads, D),
+                                   .positions = ag_vec_i32((int32_t *)pass->positions + row, n_rows),
+                                   .cos = table->cos,
+                                   .sin = table->sin,
+                                   .n_positions = dec->o.max_positions,
+                                   .n_rotated = ag_rope_dims(&dec->o.model->d),
+                                   .backward = backward},
+                   err);
 }
 
 ag_status ag_decoder_rotate(const ag_pass *pass, int64_t l, float *x, int64_t n_heads, bool backward, ag_err *err)

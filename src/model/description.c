@@ -28,7 +28,10 @@ int64_t ag_norm_width(const ag_description *d, ag_norm norm)
     }
 }
 
-int64_t ag_layer_window(const ag_description *d, int64_t layer) { return !d->slides || d->slides[layer] ? d->sliding_window : 0; }
+int64_t ag_layer_window(const ag_description *d, int64_t layer)
+{
+    return !d->slides || d->slides[layer] ? d->sliding_window : 0;
+}
 
 int64_t ag_description_parameters(const ag_description *d)
 {
@@ -56,7 +59,8 @@ static ag_status check_rope(const ag_description *d, const char *name, ag_err *e
     const ag_rope_kind kind = d->rope_kind;
     const bool has_factor = kind == AG_ROPE_LINEAR || kind == AG_ROPE_LLAMA3 || kind == AG_ROPE_DYNAMIC || kind == AG_ROPE_YARN;
     if (has_factor && !is_positive(d->rope_factor))
-        return ag_fail(err, AG_E_FORMAT, "%s: the rope scaling's factor is %g, expected a positive number", name, d->rope_factor);
+        return ag_fail(err, AG_E_FORMAT, "%s: the rope scaling's factor is %g, expected a positive number", name,
+                       d->rope_factor);
     if (kind == AG_ROPE_LLAMA3 && !(d->rope_low_freq_factor > 0 && d->rope_high_freq_factor > d->rope_low_freq_factor &&
                                     isfinite(d->rope_high_freq_factor)))
         return ag_fail(err, AG_E_FORMAT, "%s: low_freq_factor %g and high_freq_factor %g must be positive and ascending", name,
@@ -67,8 +71,8 @@ static ag_status check_rope(const ag_description *d, const char *name, ag_err *e
     if (kind == AG_ROPE_DYNAMIC && ag_rope_dims(d) < 4)
         return ag_fail(err, AG_E_UNSUPPORTED, "%s: dynamic rope scaling needs at least 4 dimensions that rotate", name);
     if (d->rope_dims < 0 || d->rope_dims > d->D || d->rope_dims % 2 != 0)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: %lld of %lld dimensions rotate; an even number of them must", name, (long long)d->rope_dims,
-                       (long long)d->D);
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: %lld of %lld dimensions rotate; an even number of them must", name,
+                       (long long)d->rope_dims, (long long)d->D);
     if (kind == AG_ROPE_YARN && !(is_positive(d->rope_beta_fast) && is_positive(d->rope_beta_slow) && d->rope_theta > 1))
         return ag_fail(err, AG_E_FORMAT, "%s: beta_fast %g and beta_slow %g must be positive, and rope_theta %g over 1", name,
                        d->rope_beta_fast, d->rope_beta_slow, d->rope_theta);
@@ -80,7 +84,8 @@ static ag_status check_rope(const ag_description *d, const char *name, ag_err *e
     if (d->rope_factors) AG_TRY(check_factors(d->rope_factors, ag_rope_dims(d) / 2, name, err));
     if (d->rope_long_factors) AG_TRY(check_factors(d->rope_long_factors, ag_rope_dims(d) / 2, name, err));
     if (d->rope_local_theta != 0 && !is_positive(d->rope_local_theta))
-        return ag_fail(err, AG_E_FORMAT, "%s: the local rope_theta is %g, expected a positive number", name, d->rope_local_theta);
+        return ag_fail(err, AG_E_FORMAT, "%s: the local rope_theta is %g, expected a positive number", name,
+                       d->rope_local_theta);
     return AG_OK;
 }
 
@@ -113,8 +118,8 @@ ag_status ag_description_check(const ag_description *d, const char *name, ag_err
         return ag_fail(err, AG_E_FORMAT, "%s: rope_theta is %g, expected a positive number", name, d->rope_theta);
     AG_TRY(check_rope(d, name, err));
     if (d->residual_scale != 1 && d->has_post_norms)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: norms behind the sublayers together with a residual multiplier are not supported",
-                       name);
+        return ag_fail(err, AG_E_UNSUPPORTED,
+                       "%s: norms behind the sublayers together with a residual multiplier are not supported", name);
     if (!(d->attention_softcap >= 0) || !(d->logit_softcap >= 0))
         return ag_fail(err, AG_E_FORMAT, "%s: a softcap must be a positive number", name);
     const float scales[] = {d->embedding_scale, d->residual_scale,    d->attention_scale,

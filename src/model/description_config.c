@@ -19,32 +19,71 @@ typedef struct {
     scales scales;
     biases biases;
     windows windows;
-    bool needs_kv_heads;   /* the default is not the number of heads */
-    int64_t head_dim;      /* where the config has none; 0: width / heads */
-    bool is_tied;          /* where the config does not say */
-    double rms_eps;        /* where the config has none */
+    bool needs_kv_heads; /* the default is not the number of heads */
+    int64_t head_dim;    /* where the config has none; 0: width / heads */
+    bool is_tied;        /* where the config does not say */
+    double rms_eps;      /* where the config has none */
     bool has_qk_norm, has_post_norms, has_gelu;
-    int64_t slide_period;  /* every so many layers one that sees all */
+    int64_t slide_period;          /* every so many layers one that sees all */
     double softcap, logit_softcap; /* where the config has none */
 } rules;
 
 static const rules all_rules[] = {
     {.rope = {"llama", .rope_theta = 1e4}, .biases = BIAS_BOTH, .rms_eps = 1e-6},
     {.rope = {"mistral", .rope_theta = 1e4}, .windows = WINDOW_ALL, .needs_kv_heads = true, .rms_eps = 1e-6},
-    {.rope = {"smollm3", .rope_theta = 2e6}, .biases = BIAS_BOTH, .windows = WINDOW_SMOLLM3, .needs_kv_heads = true, .is_tied = true, .rms_eps = 1e-6},
-    {.rope = {"minicpm", .rope_theta = 1e4}, .scales = SCALES_MINICPM, .biases = BIAS_ATTENTION, .is_tied = true, .rms_eps = 1e-6},
+    {.rope = {"smollm3", .rope_theta = 2e6},
+     .biases = BIAS_BOTH,
+     .windows = WINDOW_SMOLLM3,
+     .needs_kv_heads = true,
+     .is_tied = true,
+     .rms_eps = 1e-6},
+    {.rope = {"minicpm", .rope_theta = 1e4},
+     .scales = SCALES_MINICPM,
+     .biases = BIAS_ATTENTION,
+     .is_tied = true,
+     .rms_eps = 1e-6},
     {.rope = {"granite", .rope_theta = 1e4}, .scales = SCALES_GRANITE, .biases = BIAS_BOTH, .rms_eps = 1e-6},
     {.rope = {"granitemoehybrid", .rope_theta = 1e4}, .scales = SCALES_GRANITE, .biases = BIAS_ATTENTION, .rms_eps = 1e-6},
-    {.rope = {"qwen2", .rope_theta = 1e4}, .biases = BIAS_QKV_ALWAYS, .windows = WINDOW_QWEN, .needs_kv_heads = true, .rms_eps = 1e-6},
-    {.rope = {"qwen3", .rope_theta = 1e4}, .biases = BIAS_ATTENTION, .windows = WINDOW_QWEN, .needs_kv_heads = true, .head_dim = 128,
-     .rms_eps = 1e-6, .has_qk_norm = true},
-    {.rope = {"phi3", .rope_theta = 1e4, .may_rotate_a_part = true, .yarn_means_longrope = true, .original_context = 4096}, .windows = WINDOW_ALL, .rms_eps = 1e-5},
-    {.rope = {"gemma2", .rope_theta = 1e4}, .scales = SCALES_GEMMA, .biases = BIAS_ATTENTION, .windows = WINDOW_GEMMA, .needs_kv_heads = true,
-     .head_dim = 256, .is_tied = true, .rms_eps = 1e-6, .has_post_norms = true, .has_gelu = true, .slide_period = 2, .softcap = 50,
+    {.rope = {"qwen2", .rope_theta = 1e4},
+     .biases = BIAS_QKV_ALWAYS,
+     .windows = WINDOW_QWEN,
+     .needs_kv_heads = true,
+     .rms_eps = 1e-6},
+    {.rope = {"qwen3", .rope_theta = 1e4},
+     .biases = BIAS_ATTENTION,
+     .windows = WINDOW_QWEN,
+     .needs_kv_heads = true,
+     .head_dim = 128,
+     .rms_eps = 1e-6,
+     .has_qk_norm = true},
+    {.rope = {"phi3", .rope_theta = 1e4, .may_rotate_a_part = true, .yarn_means_longrope = true, .original_context = 4096},
+     .windows = WINDOW_ALL,
+     .rms_eps = 1e-5},
+    {.rope = {"gemma2", .rope_theta = 1e4},
+     .scales = SCALES_GEMMA,
+     .biases = BIAS_ATTENTION,
+     .windows = WINDOW_GEMMA,
+     .needs_kv_heads = true,
+     .head_dim = 256,
+     .is_tied = true,
+     .rms_eps = 1e-6,
+     .has_post_norms = true,
+     .has_gelu = true,
+     .slide_period = 2,
+     .softcap = 50,
      .logit_softcap = 30},
-    {.rope = {"gemma3_text", .rope_theta = 1e6, .has_local_rope = true}, .scales = SCALES_GEMMA, .biases = BIAS_ATTENTION,
-     .windows = WINDOW_GEMMA, .needs_kv_heads = true, .head_dim = 256, .is_tied = true, .rms_eps = 1e-6, .has_qk_norm = true,
-     .has_post_norms = true, .has_gelu = true, .slide_period = 6},
+    {.rope = {"gemma3_text", .rope_theta = 1e6, .has_local_rope = true},
+     .scales = SCALES_GEMMA,
+     .biases = BIAS_ATTENTION,
+     .windows = WINDOW_GEMMA,
+     .needs_kv_heads = true,
+     .head_dim = 256,
+     .is_tied = true,
+     .rms_eps = 1e-6,
+     .has_qk_norm = true,
+     .has_post_norms = true,
+     .has_gelu = true,
+     .slide_period = 6},
 };
 enum { N_RULES = sizeof all_rules / sizeof *all_rules };
 
@@ -59,7 +98,8 @@ static const rules *rules_of(const char *model_type)
 /* Experts, by the names that families give to their number. */
 static int64_t n_experts(const json_t *root)
 {
-    static const char *const keys[] = {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "num_moe_experts"};
+    static const char *const keys[] = {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts",
+                                       "num_moe_experts"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const json_t *value = json_object_get(root, keys[i]);
         if (json_is_integer(value) && json_integer_value(value) > 0) return json_integer_value(value);
@@ -69,7 +109,8 @@ static int64_t n_experts(const json_t *root)
 
 static bool has_state_space(const json_t *root)
 {
-    static const char *const keys[] = {"ssm_cfg", "state_size", "mamba_d_state", "mamba_d_ssm", "ssm_state_size", "linear_num_key_heads"};
+    static const char *const keys[] = {"ssm_cfg",     "state_size",     "mamba_d_state",
+                                       "mamba_d_ssm", "ssm_state_size", "linear_num_key_heads"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (json_object_get(root, keys[i])) return true;
     return false;
@@ -85,10 +126,14 @@ static ag_status unknown_family(json_t *root, const char *model_type, const char
     char names[256];
     size_t at = 0;
     for (int i = 0; i < N_RULES && at < sizeof names; i++)
-        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i == 0 ? "" : i + 1 < N_RULES ? ", " : " and ",
+        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s",
+                               i == 0            ? ""
+                               : i + 1 < N_RULES ? ", "
+                                                 : " and ",
                                all_rules[i].rope.model_type);
-    return ag_fail(err, AG_E_UNSUPPORTED, "%s: model_type '%.60s'%s%.60s%s is not supported%s; %s for causal language modelling are", name,
-                   model_type, architecture ? " (" : "", architecture ? architecture : "", architecture ? ")" : "", kind, names);
+    return ag_fail(err, AG_E_UNSUPPORTED,
+                   "%s: model_type '%.60s'%s%.60s%s is not supported%s; %s for causal language modelling are", name, model_type,
+                   architecture ? " (" : "", architecture ? architecture : "", architecture ? ")" : "", kind, names);
 }
 
 static ag_status find_family(const ag_family **out, json_t *root, const char *name, ag_err *err)
@@ -105,8 +150,8 @@ static ag_status find_family(const ag_family **out, json_t *root, const char *na
     if (!*out || (architecture && strcmp((*out)->architecture, architecture) != 0))
         return unknown_family(root, model_type, architecture, name, err);
     if (n_experts(root) > 0)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: this %s model is a mixture of %lld experts, which is not supported", name, model_type,
-                       (long long)n_experts(root));
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: this %s model is a mixture of %lld experts, which is not supported", name,
+                       model_type, (long long)n_experts(root));
     return AG_OK;
 }
 
@@ -130,7 +175,8 @@ static ag_status read_sizes(ag_description *d, const rules *r, json_t *root, con
     }
     /* Granite 4's dense form has its feed-forward part where its siblings have the experts that all tokens share. */
     const bool is_shared = strcmp(r->rope.model_type, "granitemoehybrid") == 0;
-    AG_TRY(ag_json_need_int(root, is_shared ? "shared_intermediate_size" : "intermediate_size", 1, INT32_MAX, &d->F, name, err));
+    AG_TRY(
+        ag_json_need_int(root, is_shared ? "shared_intermediate_size" : "intermediate_size", 1, INT32_MAX, &d->F, name, err));
     AG_TRY(ag_json_need_int(root, "vocab_size", 1, INT32_MAX, &d->V, name, err));
     AG_TRY(ag_json_need_int(root, "max_position_embeddings", 1, INT32_MAX, &d->context_length, name, err));
     double eps = r->rms_eps;
@@ -140,14 +186,24 @@ static ag_status read_sizes(ag_description *d, const rules *r, json_t *root, con
     d->has_qk_norm = r->has_qk_norm;
     d->has_post_norms = r->has_post_norms;
     /* One bound for everything that is made per layer or per dimension. */
-    return ag_description_check(&(ag_description){.C = d->C, .L = d->L, .H = d->H, .G = d->G, .D = d->D, .F = d->F, .V = d->V,
-                                                  .context_length = d->context_length, .rms_eps = d->rms_eps, .rope_theta = 1}, name, err);
+    return ag_description_check(&(ag_description){.C = d->C,
+                                                  .L = d->L,
+                                                  .H = d->H,
+                                                  .G = d->G,
+                                                  .D = d->D,
+                                                  .F = d->F,
+                                                  .V = d->V,
+                                                  .context_length = d->context_length,
+                                                  .rms_eps = d->rms_eps,
+                                                  .rope_theta = 1},
+                                name, err);
 }
 
 /* ---- layers that differ ------------------------------------------------------------------------------------------------- */
 static bool is_state_space(const char *type) { return strcmp(type, "mamba") == 0 || strcmp(type, "linear_attention") == 0; }
 
-static ag_status read_layer_types(bool *slides, bool *found, const ag_description *d, json_t *root, const char *name, ag_err *err)
+static ag_status read_layer_types(bool *slides, bool *found, const ag_description *d, json_t *root, const char *name,
+                                  ag_err *err)
 {
     const json_t *types = json_object_get(root, "layer_types");
     *found = types && !json_is_null(types);
@@ -159,14 +215,15 @@ static ag_status read_layer_types(bool *slides, bool *found, const ag_descriptio
         if (!type) return ag_fail(err, AG_E_FORMAT, "%s: 'layer_types' must be a list of %lld texts", name, (long long)d->L);
         slides[l] = strcmp(type, "sliding_attention") == 0;
         if (!slides[l] && strcmp(type, "full_attention") != 0 && strcmp(type, "attention") != 0)
-            return ag_fail(err, AG_E_UNSUPPORTED, "%s: layer %lld is of the type '%.60s'%s, which is not supported; layers of attention are",
-                           name, (long long)l, type, is_state_space(type) ? " (state-space)" : "");
+            return ag_fail(err, AG_E_UNSUPPORTED,
+                           "%s: layer %lld is of the type '%.60s'%s, which is not supported; layers of attention are", name,
+                           (long long)l, type, is_state_space(type) ? " (state-space)" : "");
     }
     return AG_OK;
 }
 
-/* Without layer_types: Qwen's layers slide from max_window_layers on, SmolLM3's where they have no rotary positions, Gemma's but for
- * every so many. */
+/* Without layer_types: Qwen's layers slide from max_window_layers on, SmolLM3's where they have no rotary positions, Gemma's
+ * but for every so many. */
 static ag_status read_slides(bool *slides, const ag_description *d, const rules *r, json_t *root, const char *name, ag_err *err)
 {
     int64_t first = 28, period = r->slide_period; /* Qwen's default */
@@ -192,13 +249,16 @@ static ag_status read_window(ag_description *d, const rules *r, json_t *root, co
     if (r->windows == WINDOW_ALL) return AG_OK;
     AG_TRY(read_layer_types(slides, &found, d, root, name, err));
     if (!found && strcmp(r->rope.model_type, "granitemoehybrid") == 0)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: there are no 'layer_types', so all layers are state-space ones (mamba), which are not "
-                       "supported", name);
+        return ag_fail(err, AG_E_UNSUPPORTED,
+                       "%s: there are no 'layer_types', so all layers are state-space ones (mamba), which are not "
+                       "supported",
+                       name);
     if (!found && uses_window) AG_TRY(read_slides(slides, d, r, root, name, err));
     bool any = false;
     for (int64_t l = 0; l < d->L; l++) any |= slides[l];
     if (any && d->sliding_window == 0)
-        return ag_fail(err, AG_E_FORMAT, "%s: 'layer_types' has layers with a sliding window, but there is no 'sliding_window' in use", name);
+        return ag_fail(err, AG_E_FORMAT,
+                       "%s: 'layer_types' has layers with a sliding window, but there is no 'sliding_window' in use", name);
     if (!any) d->sliding_window = 0;
     d->slides = any ? slides : NULL;
     return AG_OK;
@@ -232,7 +292,8 @@ static ag_status read_rotates(ag_description *d, const rules *r, json_t *root, c
     return AG_OK;
 }
 
-/* ---- multipliers and options ---------------------------------------------------------------------------------------------- */
+/* ---- multipliers and options ----------------------------------------------------------------------------------------------
+ */
 static ag_status read_scales(ag_description *d, const rules *r, json_t *root, const char *name, ag_err *err)
 {
     double embedding = 1, residual = 1, attention = 1 / sqrt((double)d->D), divisor = 1;
@@ -260,7 +321,8 @@ static ag_status read_scales(ag_description *d, const rules *r, json_t *root, co
     case SCALES_GEMMA: {
         double scalar = 256;
         AG_TRY(ag_json_get_double(root, "query_pre_attn_scalar", &scalar, name, err));
-        if (!(scalar > 0)) return ag_fail(err, AG_E_FORMAT, "%s: query_pre_attn_scalar is %g, expected a positive number", name, scalar);
+        if (!(scalar > 0))
+            return ag_fail(err, AG_E_FORMAT, "%s: query_pre_attn_scalar is %g, expected a positive number", name, scalar);
         embedding = sqrt((double)d->C);
         attention = 1 / sqrt(scalar);
         break;

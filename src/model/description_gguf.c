@@ -21,13 +21,15 @@ const char *ag_linear_gguf_name(const ag_linear_module *module)
 const char *ag_norm_gguf_name(ag_norm norm)
 {
     static const char *const names[AG_N_NORMS] = {
-        [AG_NORM_ATTN] = "attn_norm", [AG_NORM_ATTN_POST] = "post_attention_norm", [AG_NORM_FFN] = "ffn_norm",
-        [AG_NORM_FFN_POST] = "post_ffw_norm", [AG_NORM_Q] = "attn_q_norm", [AG_NORM_K] = "attn_k_norm",
+        [AG_NORM_ATTN] = "attn_norm", [AG_NORM_ATTN_POST] = "post_attention_norm",
+        [AG_NORM_FFN] = "ffn_norm",   [AG_NORM_FFN_POST] = "post_ffw_norm",
+        [AG_NORM_Q] = "attn_q_norm",  [AG_NORM_K] = "attn_k_norm",
     };
     return names[norm];
 }
 
-static const char freqs_name[] = "rope_freqs.weight", long_name[] = "rope_factors_long.weight", short_name[] = "rope_factors_short.weight";
+static const char freqs_name[] = "rope_freqs.weight", long_name[] = "rope_factors_long.weight",
+                  short_name[] = "rope_factors_short.weight";
 
 bool ag_gguf_is_rope_tensor(const char *name)
 {
@@ -65,12 +67,15 @@ static ag_status read_kv_heads(ag_description *d, const ag_gguf *g, ag_arena *ar
     d->G = d->H;
     if (!pair || pair->type != AG_GGUF_ARRAY) return ag_gguf_get_int(g, k.text, 1, INT32_MAX, &d->G, err);
     AG_TRY(ag_gguf_get_ints(g, k.text, &list, &n, arena, err));
-    if (n < (uint64_t)d->L) return ag_fail(err, AG_E_FORMAT, "%s: '%s' has %zu numbers for %lld layers", g->path, k.text, n, (long long)d->L);
+    if (n < (uint64_t)d->L)
+        return ag_fail(err, AG_E_FORMAT, "%s: '%s' has %zu numbers for %lld layers", g->path, k.text, n, (long long)d->L);
     d->G = list[0];
     for (int64_t l = 0; l < d->L; l++)
         if (list[l] != d->G || list[l] < 1)
-            return ag_fail(err, AG_E_UNSUPPORTED, "%s: layer %lld has %lld key/value heads, layer 0 has %lld; only models whose layers are alike "
-                           "and have attention are supported", g->path, (long long)l, (long long)list[l], (long long)d->G);
+            return ag_fail(err, AG_E_UNSUPPORTED,
+                           "%s: layer %lld has %lld key/value heads, layer 0 has %lld; only models whose layers are alike "
+                           "and have attention are supported",
+                           g->path, (long long)l, (long long)list[l], (long long)d->G);
     return AG_OK;
 }
 
@@ -117,19 +122,21 @@ static ag_status read_sizes(ag_description *d, const ag_gguf *g, ag_arena *arena
 
 /* ---- rope ------------------------------------------------------------------------------------------------------------- */
 /* A number for each frequency, *out NULL where it is not there. */
-static ag_status read_factors(const float **out, const ag_description *d, const ag_gguf *g, const char *name, ag_arena *arena, ag_err *err)
+static ag_status read_factors(const float **out, const ag_description *d, const ag_gguf *g, const char *name, ag_arena *arena,
+                              ag_err *err)
 {
     const ag_gguf_tensor *t = ag_gguf_find(g, name);
     *out = NULL;
     if (!t) return AG_OK;
     if (t->type != AG_GGML_F32 || t->rank != 1 || t->ne[0] != ag_rope_dims(d) / 2)
-        return ag_fail(err, AG_E_SHAPE, "%s: tensor '%s' is %s, expected F32 [%lld]", g->path, name, ag_gguf_shape_text(arena, t),
-                       (long long)(ag_rope_dims(d) / 2));
+        return ag_fail(err, AG_E_SHAPE, "%s: tensor '%s' is %s, expected F32 [%lld]", g->path, name,
+                       ag_gguf_shape_text(arena, t), (long long)(ag_rope_dims(d) / 2));
     float *factors = ag_arena_array(arena, (size_t)t->ne[0], sizeof *factors);
     memcpy(factors, t->data, t->bytes);
     for (int64_t i = 0; i < t->ne[0]; i++)
         if (!(factors[i] > 0) || !isfinite(factors[i]))
-            return ag_fail(err, AG_E_FORMAT, "%s: tensor '%s' holds %g, expected positive numbers", g->path, name, (double)factors[i]);
+            return ag_fail(err, AG_E_FORMAT, "%s: tensor '%s' holds %g, expected positive numbers", g->path, name,
+                           (double)factors[i]);
     *out = factors;
     return AG_OK;
 }
@@ -144,19 +151,22 @@ static ag_status read_rope_factors(ag_description *d, const ag_gguf *g, ag_arena
     if (!beyond != !within)
         return ag_fail(err, AG_E_FORMAT, "%s: of '%s' and '%s' only one is there", g->path, long_name, short_name);
     if (!one && !beyond)
-        return d->rope_kind != AG_ROPE_LONGROPE ? AG_OK
-                                                : ag_fail(err, AG_E_FORMAT, "%s: longrope needs the tensors '%s' and '%s'", g->path, long_name,
-                                                          short_name);
-    if (one && beyond) return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' and '%s' together are not supported", g->path, freqs_name, long_name);
+        return d->rope_kind != AG_ROPE_LONGROPE
+                   ? AG_OK
+                   : ag_fail(err, AG_E_FORMAT, "%s: longrope needs the tensors '%s' and '%s'", g->path, long_name, short_name);
+    if (one && beyond)
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' and '%s' together are not supported", g->path, freqs_name, long_name);
     if (d->rope_kind != AG_ROPE_DEFAULT && !(beyond && d->rope_kind == AG_ROPE_LONGROPE))
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: a rope scaling and '%s' together are not supported", g->path, one ? freqs_name : long_name);
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: a rope scaling and '%s' together are not supported", g->path,
+                       one ? freqs_name : long_name);
     d->rope_kind = one ? AG_ROPE_FACTORS : AG_ROPE_LONGROPE;
     d->rope_factors = one ? one : within;
     d->rope_long_factors = beyond;
     return AG_OK;
 }
 
-/* The extra factor, attn_factor, stands beside YaRN's own; converters put a whole attention factor of a config into yarn_attn_factor. */
+/* The extra factor, attn_factor, stands beside YaRN's own; converters put a whole attention factor of a config into
+ * yarn_attn_factor. */
 static ag_status read_yarn(ag_description *d, const ag_gguf *g, ag_err *err)
 {
     key_text k;
@@ -185,7 +195,8 @@ static ag_status read_scaling(ag_description *d, const ag_gguf *g, ag_err *err)
     ag_status status = ag_gguf_get_text(g, key_of(&k, d, "rope.scaling.type"), &type, &texts, err);
     if (status) goto out;
     d->rope_original_context = d->context_length;
-    status = ag_gguf_get_int(g, key_of(&k, d, "rope.scaling.original_context_length"), 1, INT32_MAX, &d->rope_original_context, err);
+    status =
+        ag_gguf_get_int(g, key_of(&k, d, "rope.scaling.original_context_length"), 1, INT32_MAX, &d->rope_original_context, err);
     if (status) goto out;
     if (strcmp(type, "linear") == 0) {
         d->rope_kind = AG_ROPE_LINEAR;
@@ -195,9 +206,10 @@ static ag_status read_scaling(ag_description *d, const ag_gguf *g, ag_err *err)
     } else if (strcmp(type, "longrope") == 0) {
         d->rope_kind = AG_ROPE_LONGROPE;
     } else if (strcmp(type, "none") != 0) {
-        status = ag_fail(err, AG_E_UNSUPPORTED,
-                         "%s: rope scaling '%.60s' is not supported; none, linear, yarn, longrope and llama3 (rope_freqs.weight) are",
-                         g->path, type);
+        status = ag_fail(
+            err, AG_E_UNSUPPORTED,
+            "%s: rope scaling '%.60s' is not supported; none, linear, yarn, longrope and llama3 (rope_freqs.weight) are",
+            g->path, type);
     } else if (ag_gguf_pair_of(g, key_of(&k, d, "rope.scale_linear"))) { /* before there was scaling.type */
         status = ag_gguf_get_double(g, k.text, &d->rope_factor, err);
         if (d->rope_factor != 1) d->rope_kind = AG_ROPE_LINEAR;
@@ -257,8 +269,8 @@ static ag_status read_window(ag_description *d, const ag_gguf *g, ag_arena *aren
     AG_TRY(ag_gguf_get_int(g, key_of(&k, d, "attention.sliding_window"), 0, INT32_MAX, &window, err));
     if (window == 0) return AG_OK;
     if (!is_gemma(d) && !is_family(d, "phi3"))
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' %lld is not supported in GGUF files of this architecture", g->path, k.text,
-                       (long long)window);
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' %lld is not supported in GGUF files of this architecture", g->path,
+                       k.text, (long long)window);
     d->sliding_window = window;
     if (is_gemma(d)) AG_TRY(read_slides(d, g, arena, err));
     if (is_family(d, "gemma3_text")) {
@@ -348,7 +360,11 @@ static ag_status find_family(ag_description *d, const char *architecture, const 
         bool is_new = true;
         for (int j = 0; j < i; j++) is_new &= strcmp(all[j].gguf, all[i].gguf) != 0;
         if (is_new && at < sizeof names)
-            at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i == 0 ? "" : i + 1 < n ? ", " : " and ", all[i].gguf);
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s%s",
+                                   i == 0      ? ""
+                                   : i + 1 < n ? ", "
+                                               : " and ",
+                                   all[i].gguf);
     }
     key_text k;
     int64_t n_experts = 0;
@@ -358,7 +374,8 @@ static ag_status find_family(ag_description *d, const char *architecture, const 
     if (n_experts > 0) snprintf(kind, sizeof kind, " (a mixture of %lld experts)", (long long)n_experts);
     snprintf(k.text, sizeof k.text, "%.60s.ssm.state_size", architecture);
     if (n_experts == 0 && ag_gguf_pair_of(g, k.text)) snprintf(kind, sizeof kind, " (a state-space model)");
-    return ag_fail(err, AG_E_UNSUPPORTED, "%s: architecture '%.60s' is not supported%s; %s are", g->path, architecture, kind, names);
+    return ag_fail(err, AG_E_UNSUPPORTED, "%s: architecture '%.60s' is not supported%s; %s are", g->path, architecture, kind,
+                   names);
 }
 
 ag_status ag_description_from_gguf(ag_description *out, const ag_gguf *g, ag_arena *arena, ag_err *err)

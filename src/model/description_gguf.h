@@ -1,13 +1,13 @@
-/* What a model is, read from GGUF metadata: a general.architecture of family.h with the keys that llama.cpp's converter writes. Whether the head is tied, which projections have a bias and how many rows the vocabulary has is seen from
- * the tensors. */
+/* What a model is, read from GGUF metadata: a general.architecture of family.h with the keys that llama.cpp's converter writes.
+ * Whether the head is tied, which projections have a bias and how many rows the vocabulary has is seen from the tensors. */
 #ifndef AG_DESCRIPTION_GGUF_H
 #define AG_DESCRIPTION_GGUF_H
 
 #include "format/gguf.h"
 #include "model/family.h"
 
-/* Patterns of layers that llama.cpp knows by the architecture alone: every so many layers SmolLM3's have no rotary positions, and
- * Gemma's see all keys. */
+/* Patterns of layers that llama.cpp knows by the architecture alone: every so many layers SmolLM3's have no rotary positions,
+ * and Gemma's see all keys. */
 enum { AG_GGUF_SMOLLM3_PERIOD = 4, AG_GGUF_GEMMA2_PERIOD = 2, AG_GGUF_GEMMA3_PERIOD = 6 };
 
 /* Errors as ag_description_from_config. Strings and rope_factors go to the arena. */

@@ -1,5 +1,5 @@
-/* The rope scaling of a config.json, checked and defaulted as transformers' modeling_rope_utils.py and the families' configuration
- * classes do it. */
+/* The rope scaling of a config.json, checked and defaulted as transformers' modeling_rope_utils.py and the families'
+ * configuration classes do it. */
 #include "model/description_internal.h"
 
 #include <math.h>
@@ -73,7 +73,8 @@ static ag_status read_original_context(const reader *r, json_t *root, ag_err *er
     static const char key[] = "original_max_position_embeddings";
     ag_description *d = r->d;
     d->rope_original_context = r->rules->original_context;
-    if (d->rope_original_context == 0) AG_TRY(ag_json_get_int(r->rope, key, 1, INT32_MAX, &d->rope_original_context, r->name, err));
+    if (d->rope_original_context == 0)
+        AG_TRY(ag_json_get_int(r->rope, key, 1, INT32_MAX, &d->rope_original_context, r->name, err));
     AG_TRY(ag_json_get_int(root, key, 1, INT32_MAX, &d->rope_original_context, r->name, err));
     if (d->rope_original_context == 0) d->rope_original_context = d->context_length;
     return AG_OK;
@@ -102,12 +103,14 @@ static ag_status read_scaling(const reader *r, json_t *root, ag_err *err)
     }
     if (strcmp(type, "llama3") == 0) {
         d->rope_kind = AG_ROPE_LLAMA3;
-        return ag_json_need_int(r->rope, "original_max_position_embeddings", 1, INT32_MAX, &d->rope_original_context, r->name, err);
+        return ag_json_need_int(r->rope, "original_max_position_embeddings", 1, INT32_MAX, &d->rope_original_context, r->name,
+                                err);
     }
     if (strcmp(type, "yarn") == 0) return read_yarn(r, err);
     if (strcmp(type, "longrope") == 0) return read_longrope(r, err);
     return ag_fail(err, AG_E_UNSUPPORTED,
-                   "%s: rope scaling '%.60s' is not supported; default, linear, dynamic, yarn, llama3 and longrope are", r->name, type);
+                   "%s: rope scaling '%.60s' is not supported; default, linear, dynamic, yarn, llama3 and longrope are",
+                   r->name, type);
 }
 
 /* Gemma 3's sliding layers: a theta of their own, no scaling. */
@@ -121,8 +124,8 @@ static ag_status read_local(const reader *r, json_t *root, const json_t *by_type
     AG_TRY(ag_json_get_double(local, "rope_theta", &r->d->rope_local_theta, r->name, err));
     AG_TRY(ag_json_get_string(local, "rope_type", &type, r->name, err));
     if (strcmp(type, "default") != 0)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: rope scaling '%.60s' of sliding layers is not supported; only full layers scale", r->name,
-                       type);
+        return ag_fail(err, AG_E_UNSUPPORTED,
+                       "%s: rope scaling '%.60s' of sliding layers is not supported; only full layers scale", r->name, type);
     return AG_OK;
 }
 
@@ -131,27 +134,35 @@ static ag_status read_partial(const reader *r, json_t *root, ag_err *err)
 {
     double partial = 1;
     AG_TRY(ag_json_get_double(root, "partial_rotary_factor", &partial, r->name, err));
-    if (r->rope && json_is_object(r->rope)) AG_TRY(ag_json_get_double(r->rope, "partial_rotary_factor", &partial, r->name, err));
+    if (r->rope && json_is_object(r->rope))
+        AG_TRY(ag_json_get_double(r->rope, "partial_rotary_factor", &partial, r->name, err));
     if (partial == 1) return AG_OK;
     if (!r->rules->may_rotate_a_part)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: partial_rotary_factor %g of a %s; only models that rotate whole heads, and Phi-3, are supported",
+        return ag_fail(err, AG_E_UNSUPPORTED,
+                       "%s: partial_rotary_factor %g of a %s; only models that rotate whole heads, and Phi-3, are supported",
                        r->name, partial, r->rules->model_type);
-    if (!(partial > 0 && partial < 1)) return ag_fail(err, AG_E_FORMAT, "%s: partial_rotary_factor is %g, expected over 0 and at most 1", r->name, partial);
+    if (!(partial > 0 && partial < 1))
+        return ag_fail(err, AG_E_FORMAT, "%s: partial_rotary_factor is %g, expected over 0 and at most 1", r->name, partial);
     r->d->rope_dims = (int64_t)((double)r->d->D * partial);
-    if (r->d->rope_dims < 2) return ag_fail(err, AG_E_UNSUPPORTED, "%s: with partial_rotary_factor %g no dimension rotates", r->name, partial);
+    if (r->d->rope_dims < 2)
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: with partial_rotary_factor %g no dimension rotates", r->name, partial);
     return AG_OK;
 }
 
-ag_status ag_config_read_rope(ag_description *d, const ag_rope_rules *rules, json_t *root, const char *name, ag_arena *arena, ag_err *err)
+ag_status ag_config_read_rope(ag_description *d, const ag_rope_rules *rules, json_t *root, const char *name, ag_arena *arena,
+                              ag_err *err)
 {
     const char *key = "rope_parameters";
     json_t *rope = json_object_get(root, key);
     if (!rope || json_is_null(rope)) rope = json_object_get(root, key = "rope_scaling");
-    if (rope && !json_is_null(rope) && !json_is_object(rope)) return ag_fail(err, AG_E_FORMAT, "%s: '%s' must be an object", name, key);
+    if (rope && !json_is_null(rope) && !json_is_object(rope))
+        return ag_fail(err, AG_E_FORMAT, "%s: '%s' must be an object", name, key);
     json_t *by_type = json_object_get(rope, "full_attention") || json_object_get(rope, "sliding_attention") ? rope : NULL;
     if (by_type && !rules->has_local_rope)
-        return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' for each layer type is not supported for %s", name, key, rules->model_type);
-    reader r = {.d = d, .rules = rules, .rope = by_type ? json_object_get(rope, "full_attention") : rope, .name = name, .arena = arena};
+        return ag_fail(err, AG_E_UNSUPPORTED, "%s: '%s' for each layer type is not supported for %s", name, key,
+                       rules->model_type);
+    reader r = {
+        .d = d, .rules = rules, .rope = by_type ? json_object_get(rope, "full_attention") : rope, .name = name, .arena = arena};
 
     d->rope_theta = rules->rope_theta;
     AG_TRY(ag_json_get_double(root, "rope_theta", &d->rope_theta, name, err));

@@ -4,8 +4,8 @@
 #include <string.h>
 
 static const ag_linear_module plain_modules[] = {
-    {"self_attn.q_proj", AG_PROJ_Q, 1},  {"self_attn.k_proj", AG_PROJ_K, 1}, {"self_attn.v_proj", AG_PROJ_V, 1},
-    {"self_attn.o_proj", AG_PROJ_O, 1},  {"mlp.gate_proj", AG_PROJ_GATE, 1}, {"mlp.up_proj", AG_PROJ_UP, 1},
+    {"self_attn.q_proj", AG_PROJ_Q, 1}, {"self_attn.k_proj", AG_PROJ_K, 1}, {"self_attn.v_proj", AG_PROJ_V, 1},
+    {"self_attn.o_proj", AG_PROJ_O, 1}, {"mlp.gate_proj", AG_PROJ_GATE, 1}, {"mlp.up_proj", AG_PROJ_UP, 1},
     {"mlp.down_proj", AG_PROJ_DOWN, 1},
 };
 static const ag_linear_module phi3_modules[] = {
@@ -22,18 +22,25 @@ static const ag_linear_module granite_hybrid_modules[] = {
 #define MODULES(list) .modules = list, .n_modules = sizeof list / sizeof *list
 
 static const char *const plain_norms[AG_N_NORMS] = {
-    [AG_NORM_ATTN] = "input_layernorm", [AG_NORM_FFN] = "post_attention_layernorm",
-    [AG_NORM_Q] = "self_attn.q_norm",   [AG_NORM_K] = "self_attn.k_norm",
+    [AG_NORM_ATTN] = "input_layernorm",
+    [AG_NORM_FFN] = "post_attention_layernorm",
+    [AG_NORM_Q] = "self_attn.q_norm",
+    [AG_NORM_K] = "self_attn.k_norm",
 };
 static const char *const sandwich_norms[AG_N_NORMS] = {
-    [AG_NORM_ATTN] = "input_layernorm",          [AG_NORM_ATTN_POST] = "post_attention_layernorm",
-    [AG_NORM_FFN] = "pre_feedforward_layernorm", [AG_NORM_FFN_POST] = "post_feedforward_layernorm",
-    [AG_NORM_Q] = "self_attn.q_norm",            [AG_NORM_K] = "self_attn.k_norm",
+    [AG_NORM_ATTN] = "input_layernorm",
+    [AG_NORM_ATTN_POST] = "post_attention_layernorm",
+    [AG_NORM_FFN] = "pre_feedforward_layernorm",
+    [AG_NORM_FFN_POST] = "post_feedforward_layernorm",
+    [AG_NORM_Q] = "self_attn.q_norm",
+    [AG_NORM_K] = "self_attn.k_norm",
 };
 
-static const char *const plain_others[] = {"", "self_attn", "mlp", "mlp.act_fn", "input_layernorm", "post_attention_layernorm", NULL};
+static const char *const plain_others[] = {"",  "self_attn", "mlp", "mlp.act_fn", "input_layernorm", "post_attention_layernorm",
+                                           NULL};
 static const char *const qwen3_others[] = {"",    "self_attn",  "self_attn.q_norm", "self_attn.k_norm",
-                                           "mlp", "mlp.act_fn", "input_layernorm",  "post_attention_layernorm", NULL};
+                                           "mlp", "mlp.act_fn", "input_layernorm",  "post_attention_layernorm",
+                                           NULL};
 static const char *const phi3_others[] = {"",
                                           "self_attn",
                                           "mlp",
@@ -45,19 +52,13 @@ static const char *const phi3_others[] = {"",
                                           NULL};
 static const char *const granite_hybrid_others[] = {
     "", "self_attn", "shared_mlp", "shared_mlp.activation", "input_layernorm", "post_attention_layernorm", NULL};
-static const char *const gemma_others[] = {"",
-                                           "self_attn",
-                                           "self_attn.q_norm",
-                                           "self_attn.k_norm",
-                                           "mlp",
-                                           "mlp.act_fn",
-                                           "input_layernorm",
-                                           "post_attention_layernorm",
-                                           "pre_feedforward_layernorm",
-                                           "post_feedforward_layernorm",
-                                           NULL};
+#define GEMMA_OTHERS                                                                                                  \
+    "", "self_attn", "mlp", "mlp.act_fn", "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", \
+        "post_feedforward_layernorm"
+static const char *const gemma2_others[] = {GEMMA_OTHERS, NULL};
+static const char *const gemma3_others[] = {GEMMA_OTHERS, "self_attn.q_norm", "self_attn.k_norm", NULL};
 #define PLAIN MODULES(plain_modules), .norms = plain_norms, .other_modules = plain_others
-#define GEMMA MODULES(plain_modules), .norms = sandwich_norms, .other_modules = gemma_others, .norms_from_one = true
+#define GEMMA MODULES(plain_modules), .norms = sandwich_norms, .norms_from_one = true
 
 /* llama.cpp has no architecture of its own for Mistral and for Granite 4's dense form; where several families share one, a GGUF
  * file is read as the first. */
@@ -67,15 +68,29 @@ static const ag_family families[] = {
     {.model_type = "smollm3", .architecture = "SmolLM3ForCausalLM", .gguf = "smollm3", .gguf_in_pairs = true, PLAIN},
     {.model_type = "minicpm", .architecture = "MiniCPMForCausalLM", .gguf = "minicpm", .gguf_in_pairs = true, PLAIN},
     {.model_type = "granite", .architecture = "GraniteForCausalLM", .gguf = "granite", .gguf_in_pairs = true, PLAIN},
-    {.model_type = "granitemoehybrid", .architecture = "GraniteMoeHybridForCausalLM", .gguf = "granite", .gguf_in_pairs = true,
-     MODULES(granite_hybrid_modules), .norms = plain_norms, .other_modules = granite_hybrid_others},
+    {.model_type = "granitemoehybrid",
+     .architecture = "GraniteMoeHybridForCausalLM",
+     .gguf = "granite",
+     .gguf_in_pairs = true,
+     MODULES(granite_hybrid_modules),
+     .norms = plain_norms,
+     .other_modules = granite_hybrid_others},
     {.model_type = "qwen2", .architecture = "Qwen2ForCausalLM", .gguf = "qwen2", PLAIN},
-    {.model_type = "qwen3", .architecture = "Qwen3ForCausalLM", .gguf = "qwen3", MODULES(plain_modules), .norms = plain_norms,
+    {.model_type = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .gguf = "qwen3",
+     MODULES(plain_modules),
+     .norms = plain_norms,
      .other_modules = qwen3_others},
-    {.model_type = "phi3", .architecture = "Phi3ForCausalLM", .gguf = "phi3", .gguf_is_fused = true, MODULES(phi3_modules),
-     .norms = plain_norms, .other_modules = phi3_others},
-    {.model_type = "gemma2", .architecture = "Gemma2ForCausalLM", .gguf = "gemma2", GEMMA},
-    {.model_type = "gemma3_text", .architecture = "Gemma3ForCausalLM", .gguf = "gemma3", GEMMA},
+    {.model_type = "phi3",
+     .architecture = "Phi3ForCausalLM",
+     .gguf = "phi3",
+     .gguf_is_fused = true,
+     MODULES(phi3_modules),
+     .norms = plain_norms,
+     .other_modules = phi3_others},
+    {.model_type = "gemma2", .architecture = "Gemma2ForCausalLM", .gguf = "gemma2", .other_modules = gemma2_others, GEMMA},
+    {.model_type = "gemma3_text", .architecture = "Gemma3ForCausalLM", .gguf = "gemma3", .other_modules = gemma3_others, GEMMA},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 

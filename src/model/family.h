@@ -1,12 +1,12 @@
 /* What families of models call things: the modules of a decoder layer in transformers and llama.cpp, and how their files hold
  * weights. What a family computes is in the description (description.h), as numbers and switches.
  *
- * A module is a linear layer as transformers has it. Mostly it is one projection; where a family fuses several (Phi-3's qkv_proj),
- * their rows follow each other, and an adapter has one pair for the whole:
+ * A module is a linear layer as transformers has it. Mostly it is one projection; where a family fuses several (Phi-3's
+ * qkv_proj), their rows follow each other, and an adapter has one pair for the whole:
  *
  *     int n;
  *     const ag_linear_module *modules = ag_linear_modules_of(d, &n);
- *     for (int i = 0; i < n; i++) … modules[i].path … projections [first, first + n_parts) …                                    */
+ *     for (int i = 0; i < n; i++) … modules[i].path … projections [first, first + n_parts) … */
 #ifndef AG_FAMILY_H
 #define AG_FAMILY_H
 
@@ -15,9 +15,9 @@
 enum { AG_LINEAR_MAX_PARTS = 3 };
 
 typedef struct {
-    const char *path;     /* inside a layer: "self_attn.q_proj" */
+    const char *path; /* inside a layer: "self_attn.q_proj" */
     ag_projection first;
-    int n_parts;          /* projections whose rows it holds, one after the other */
+    int n_parts; /* projections whose rows it holds, one after the other */
 } ag_linear_module;
 
 typedef struct {
@@ -25,11 +25,11 @@ typedef struct {
     const char *gguf;                      /* llama.cpp's general.architecture */
     bool gguf_in_pairs;                    /* q's and k's rows lie in rope pairs there (weight.h) */
     bool gguf_is_fused;                    /* its modules are fused there, too */
-    const ag_linear_module *modules;              /* in the order of transformers' named_modules */
+    const ag_linear_module *modules;       /* in the order of transformers' named_modules */
     int n_modules;
-    const char *const *norms;              /* [AG_N_NORMS] paths inside a layer; NULL: no such norm */
-    const char *const *other_modules;      /* what else a layer holds, NULL at the end: paths that a target's name may hit */
-    bool norms_from_one;                   /* a norm's weight is stored as w - 1 (not in GGUF files) */
+    const char *const *norms;         /* [AG_N_NORMS] paths inside a layer; NULL: no such norm */
+    const char *const *other_modules; /* what else a layer holds, NULL at the end: paths that a target's name may hit */
+    bool norms_from_one;              /* a norm's weight is stored as w - 1 (not in GGUF files) */
 } ag_family;
 
 /* The family of a description, by its model_type; Llama where there is none (descriptions made in memory). */

@@ -18,13 +18,15 @@ static ag_status prefill(ag_decoder *dec, ag_kv_cache *cache, const int32_t *ids
     for (int64_t at = 0; at < n;) {
         const int64_t chunk = n - at < dec->o.max_tokens ? n - at : dec->o.max_tokens;
         const bool is_last = at + chunk == n;
-        AG_TRY(ag_decoder_infer(dec, cache, &(ag_decoder_run){.slot = 0, .n_new = chunk}, 1, ids + at, is_last ? logits : NULL, err));
+        AG_TRY(ag_decoder_infer(dec, cache, &(ag_decoder_run){.slot = 0, .n_new = chunk}, 1, ids + at, is_last ? logits : NULL,
+                                err));
         at += chunk;
     }
     return AG_OK;
 }
 
-/* Whether a sequence of `length` would rotate what is in the cache otherwise than it was. Dynamic scaling keeps old keys as they are. */
+/* Whether a sequence of `length` would rotate what is in the cache otherwise than it was. Dynamic scaling keeps old keys as
+ * they are. */
 static bool is_stale(const ag_description *d, const ag_kv_cache *cache, int64_t length)
 {
     return d->rope_kind == AG_ROPE_LONGROPE && ag_rope_age(d, length) != ag_kv_cache_age(cache, d, 0, 0);
@@ -42,7 +44,8 @@ static ag_status answer(ag_decoder *dec, ag_kv_cache *cache, memory *mem, const 
     const ag_description *d = &dec->o.model->d;
     result->finish = AG_FINISH_LENGTH;
     while (result->n_new < o->max_new_tokens) {
-        const int32_t id = ag_sample(mem->chooser, &o->sampling, mem->logits, mem->seen, n_prompt + result->n_new, (uint64_t)result->n_new);
+        const int32_t id =
+            ag_sample(mem->chooser, &o->sampling, mem->logits, mem->seen, n_prompt + result->n_new, (uint64_t)result->n_new);
         if (!o->ignore_eos && ends(d, id)) {
             result->finish = AG_FINISH_STOP;
             break;
@@ -74,8 +77,10 @@ ag_status ag_generate(ag_decoder *dec, ag_kv_cache *cache, const int32_t *prompt
     *result = (ag_generate_result){.n_prompt = n_prompt};
     if (n_prompt < 1) return ag_fail(err, AG_E_DATA, "the prompt has no token; give a text");
     if (n_prompt + 1 > ag_kv_cache_capacity(cache))
-        return ag_fail(err, AG_E_DATA, "the prompt has %lld tokens, the context has room for %lld and one new; shorten the prompt "
-                       "or ask for a longer context", (long long)n_prompt, (long long)ag_kv_cache_capacity(cache) - 1);
+        return ag_fail(err, AG_E_DATA,
+                       "the prompt has %lld tokens, the context has room for %lld and one new; shorten the prompt "
+                       "or ask for a longer context",
+                       (long long)n_prompt, (long long)ag_kv_cache_capacity(cache) - 1);
     if (n_cached == n_prompt) n_cached--; /* the last token's logits are wanted again */
     if (is_stale(d, cache, n_prompt)) n_cached = 0;
     ag_kv_cache_truncate(cache, 0, n_cached);

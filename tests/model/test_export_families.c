@@ -1,5 +1,5 @@
-/* Models of every family written as GGUF files and as folders, and read back: the logits are still transformers'; with an adapter merged,
- * PEFT's. And what llama.cpp or transformers could not compute is refused. */
+/* Models of every family written as GGUF files and as folders, and read back: the logits are still transformers'; with an
+ * adapter merged, PEFT's. And what llama.cpp or transformers could not compute is refused. */
 #include "adapter/export_gguf.h"
 #include "adapter/export_hf.h"
 #include "adapter/peft_io.h"
@@ -17,10 +17,7 @@
 #define FAMILIES AGOGE_TESTS_DIR "/golden/families/"
 static ag_err err;
 
-static void quiet(void *user, ag_log_level level, const char *text)
-{
-    (void)user, (void)level, (void)text;
-}
+static void quiet(void *user, ag_log_level level, const char *text) { (void)user, (void)level, (void)text; }
 
 /* The written model's logits against a golden's; for f32 and bf16 files of bf16 models nothing is lost. */
 static void check_logits(const char *path, const char *name, bool merged, double tolerance)
@@ -46,7 +43,8 @@ static void write_folder(const char *name, const ag_export_options *o)
     must(ag_export_hf(scratch_path(name), o, &report, &err));
 }
 
-static const char *const models[] = {"qwen3", "smollm3", "phi3", "phi4mini", "granite4", "minicpm", "gemma2", "gemma3", "dynamic"};
+static const char *const models[] = {"qwen3",   "smollm3", "phi3",   "phi4mini", "granite4",
+                                     "minicpm", "gemma2",  "gemma3", "dynamic"};
 enum { N_MODELS = sizeof models / sizeof *models };
 static bool is_one(const char *name, const char *other) { return strcmp(name, other) == 0; }
 
@@ -65,9 +63,11 @@ static void every_family_goes_into_gguf_and_folders_and_back(void **state)
         write_folder("folder", &o);
         check_logits(scratch_path("folder"), name, false, 1e-4);
         if (is_one(name, "dynamic")) {
-            must_fail(AG_E_UNSUPPORTED, "its rope scaling is dynamic", ag_export_gguf(scratch_path("a.gguf"), AG_RECIPE_F32, &o, &report, &err));
+            must_fail(AG_E_UNSUPPORTED, "its rope scaling is dynamic",
+                      ag_export_gguf(scratch_path("a.gguf"), AG_RECIPE_F32, &o, &report, &err));
         } else if (is_one(name, "gemma2")) { /* whose golden has a scale of attention that llama.cpp has not */
-            must_fail(AG_E_UNSUPPORTED, "query_pre_attn_scalar", ag_export_gguf(scratch_path("a.gguf"), AG_RECIPE_F32, &o, &report, &err));
+            must_fail(AG_E_UNSUPPORTED, "query_pre_attn_scalar",
+                      ag_export_gguf(scratch_path("a.gguf"), AG_RECIPE_F32, &o, &report, &err));
             m->d.attention_scale = 1 / sqrtf((float)m->d.D);
             must(ag_export_gguf(scratch_path("a.gguf"), AG_RECIPE_F32, &o, &report, &err));
         } else {
@@ -102,10 +102,13 @@ static void a_gguf_files_config_is_written_and_read_again(void **state)
         must(ag_description_from_config(&d, text.text, text.n, files[i], NULL, 0, &arena, &err));
         const ag_description *a = &m->d, *b = &d;
         assert_string_equal(a->model_type, b->model_type);
-        assert_true(a->C == b->C && a->L == b->L && a->H == b->H && a->G == b->G && a->D == b->D && a->F == b->F && a->V == b->V && a->tied == b->tied);
-        assert_true(fabsf(a->attention_scale / b->attention_scale - 1) < 1e-6f && fabsf(a->residual_scale / b->residual_scale - 1) < 1e-6f &&
+        assert_true(a->C == b->C && a->L == b->L && a->H == b->H && a->G == b->G && a->D == b->D && a->F == b->F &&
+                    a->V == b->V && a->tied == b->tied);
+        assert_true(fabsf(a->attention_scale / b->attention_scale - 1) < 1e-6f &&
+                    fabsf(a->residual_scale / b->residual_scale - 1) < 1e-6f &&
                     fabsf(a->logit_scale / b->logit_scale - 1) < 1e-6f && a->embedding_scale == b->embedding_scale);
-        assert_true(a->rms_eps == b->rms_eps && a->gate == b->gate && a->has_qk_norm == b->has_qk_norm && a->has_post_norms == b->has_post_norms);
+        assert_true(a->rms_eps == b->rms_eps && a->gate == b->gate && a->has_qk_norm == b->has_qk_norm &&
+                    a->has_post_norms == b->has_post_norms);
         assert_true(a->attention_softcap == b->attention_softcap && a->logit_softcap == b->logit_softcap);
         for (int64_t l = 0; l < a->L; l++)
             assert_true(ag_layer_window(a, l) == ag_layer_window(b, l) && ag_layer_rotates(a, l) == ag_layer_rotates(b, l) &&
@@ -215,10 +218,12 @@ static void what_llama_cpp_cannot_compute_is_refused(void **state)
     must(ag_model_open(&smollm, FAMILIES "smollm3", NULL, &err));
     gemma->d.slides = odd_slides;
     must_fail(AG_E_UNSUPPORTED, "follow no period",
-              ag_export_gguf(scratch_path("a.gguf"), AG_RECIPE_F32, &(ag_export_options){.base = gemma, .n_threads = 1}, &report, &err));
+              ag_export_gguf(scratch_path("a.gguf"), AG_RECIPE_F32, &(ag_export_options){.base = gemma, .n_threads = 1},
+                             &report, &err));
     smollm->d.rotates = odd_rotates;
     must_fail(AG_E_UNSUPPORTED, "than every fourth",
-              ag_export_gguf(scratch_path("a.gguf"), AG_RECIPE_F32, &(ag_export_options){.base = smollm, .n_threads = 1}, &report, &err));
+              ag_export_gguf(scratch_path("a.gguf"), AG_RECIPE_F32, &(ag_export_options){.base = smollm, .n_threads = 1},
+                             &report, &err));
     ag_model_close(&gemma);
     ag_model_close(&smollm);
     scratch_dir_remove();

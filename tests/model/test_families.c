@@ -1,5 +1,5 @@
-/* Every family and rope scaling against transformers, from folders and from the GGUF files that llama.cpp's converter makes of them; and
- * adapters with their gradients against PEFT. */
+/* Every family and rope scaling against transformers, from folders and from the GGUF files that llama.cpp's converter makes of
+ * them; and adapters with their gradients against PEFT. */
 #include "adapter/peft_io.h"
 #include "base/json.h"
 #include "model/generate.h"
@@ -44,7 +44,8 @@ static void on_every_level(const char *path, const char *name, const char *adapt
 static void families_give_transformers_logits_and_losses(void **state)
 {
     (void)state;
-    static const char *const models[] = {"qwen3", "smollm3", "phi3", "phi4mini", "granite4", "minicpm", "gemma2", "gemma3", "dynamic"};
+    static const char *const models[] = {"qwen3",   "smollm3", "phi3",   "phi4mini", "granite4",
+                                         "minicpm", "gemma2",  "gemma3", "dynamic"};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         char path[512];
         snprintf(path, sizeof path, FAMILIES "%s", models[i]);
@@ -75,7 +76,8 @@ static void adapters_give_pefts_logits_and_gradients(void **state)
     }
 }
 
-/* transformers' generate: longrope starts over where the answer passes the original context, dynamic scaling keeps old keys as they were. */
+/* transformers' generate: longrope starts over where the answer passes the original context, dynamic scaling keeps old keys as
+ * they were. */
 static void answers_follow_the_rope_scaling_as_transformers_does(void **state)
 {
     (void)state;
@@ -98,7 +100,10 @@ static void answers_follow_the_rope_scaling_as_transformers_does(void **state)
         const ag_backend be = check_backend(ag_cpu_best_level(), 2);
         snprintf(path, sizeof path, FAMILIES "%s", name);
         must(ag_model_open(&m, path, NULL, &err));
-        must(ag_decoder_create(&dec, &(ag_decoder_options){.model = m, .backend = &be, .max_tokens = ROWS, .max_positions = MAX, .longest_span = MAX}, &err));
+        must(ag_decoder_create(
+            &dec,
+            &(ag_decoder_options){.model = m, .backend = &be, .max_tokens = ROWS, .max_positions = MAX, .longest_span = MAX},
+            &err));
         must(ag_kv_cache_create(&cache, m, 1, MAX, &err));
         for (int64_t i = 0; i < n_prompt; i++) ids[i] = (int32_t)json_integer_value(json_array_get(prompt, (size_t)i));
         for (int again = 0; again < 2; again++) { /* the second time the cache holds a longer sequence, of another age */
@@ -106,7 +111,8 @@ static void answers_follow_the_rope_scaling_as_transformers_does(void **state)
             must(ag_generate(dec, cache, ids, n_prompt, again ? n_prompt : 0, &o, out, &result, &err));
             assert_int_equal(n_want, result.n_new);
             for (int64_t i = 0; i < n_want; i++)
-                if (out[i] != json_integer_value(json_array_get(want, (size_t)i))) fail_msg("%s: token %d is %d", name, (int)i, out[i]);
+                if (out[i] != json_integer_value(json_array_get(want, (size_t)i)))
+                    fail_msg("%s: token %d is %d", name, (int)i, out[i]);
         }
         ag_kv_cache_free(&cache);
         ag_decoder_free(&dec);
@@ -121,7 +127,8 @@ static void a_fused_matrix_is_quantized_as_one(void **state)
     (void)state;
     ag_model *plain, *nf4;
     must(ag_model_open(&plain, FAMILIES "phi3", NULL, &err));
-    must(ag_model_open(&nf4, FAMILIES "phi3", &(ag_model_options){.quantize_nf4 = true, .double_quant = true, .n_threads = 2}, &err));
+    must(ag_model_open(&nf4, FAMILIES "phi3", &(ag_model_options){.quantize_nf4 = true, .double_quant = true, .n_threads = 2},
+                       &err));
     const ag_weight *parts = plain->layers[1].proj, *got = nf4->layers[1].proj;
     enum { MAX_WEIGHTS = 32 * 16 };
     const int64_t K = parts[AG_PROJ_Q].K, n = (parts[AG_PROJ_Q].N + 2 * parts[AG_PROJ_K].N) * K, n_blocks = n / AG_NF4_BLOCK;
@@ -132,7 +139,8 @@ static void a_fused_matrix_is_quantized_as_one(void **state)
         for (int64_t r = 0; r < parts[p].N; r++, at += K) ag_weight_row(at, &parts[p], r, 0, K);
     ag_nf4_quantize(packed, absmax, all, n);
     ag_nf4_double_quantize(absmax_q, nested, &offset, absmax, n_blocks);
-    const ag_weight whole = {.type = AG_W_NF4, .N = n / K, .K = K, .data = packed, .absmax_q = absmax_q, .nested_absmax = nested, .offset = offset};
+    const ag_weight whole = {
+        .type = AG_W_NF4, .N = n / K, .K = K, .data = packed, .absmax_q = absmax_q, .nested_absmax = nested, .offset = offset};
     int64_t row = 0;
     for (int p = AG_PROJ_Q; p <= AG_PROJ_V; p++)
         for (int64_t r = 0; r < got[p].N; r++, row++) {

@@ -83,8 +83,11 @@ static void compare_loss(model_difference *d, ag_decoder *dec, const row *r, int
 {
     float nll[MAX_TOKENS];
     const ag_attention_span span = {0, r->T, 0, r->T};
-    must(ag_decoder_score(dec, &(ag_decoder_batch){.T = r->T, .ids = r->ids, .positions = r->positions, .targets = r->targets, .spans = &span,
-                                                   .n_spans = 1}, nll, NULL, &err));
+    must(ag_decoder_score(
+        dec,
+        &(ag_decoder_batch){
+            .T = r->T, .ids = r->ids, .positions = r->positions, .targets = r->targets, .spans = &span, .n_spans = 1},
+        nll, NULL, &err));
     double got = 0, want = 0;
     int64_t n = 0;
     for (int64_t t = 0; t < r->T; t++) {
@@ -134,8 +137,8 @@ static void compare_tensor(model_difference *d, const golden *want, const ag_tra
     d->gradient = fmax(d->gradient, distance(got, numbers, n) / largest);
 }
 
-static void compare_gradients(model_difference *d, const ag_decoder_options *options, ag_adapter *adapter, const row *rows, int n_rows,
-                              const golden *want)
+static void compare_gradients(model_difference *d, const ag_decoder_options *options, ag_adapter *adapter, const row *rows,
+                              int n_rows, const golden *want)
 {
     char tensor[AG_ADAPTER_NAME_MAX], name[AG_ADAPTER_NAME_MAX + 8];
     ag_adapter_trained_name(tensor, &adapter->trained[0]);
@@ -154,12 +157,14 @@ static void compare_gradients(model_difference *d, const ag_decoder_options *opt
     }
     for (int i = 0; !same_age && i < n_rows; i++) run_backward(options, rows + i, 1, n_targets);
     if (same_age) run_backward(options, rows, n_rows, n_targets);
-    for (size_t i = 0; i < adapter->n_trained; i++) compare_tensor(d, want, &adapter->trained[i], grads + adapter->trained[i].at);
+    for (size_t i = 0; i < adapter->n_trained; i++)
+        compare_tensor(d, want, &adapter->trained[i], grads + adapter->trained[i].at);
     ag_adapter_bind(adapter, params, NULL);
     free(grads);
 }
 
-model_difference model_compare(const ag_model *m, ag_adapter *adapter, const golden *rows, const golden *want, ag_cpu_level level)
+model_difference model_compare(const ag_model *m, ag_adapter *adapter, const golden *rows, const golden *want,
+                               ag_cpu_level level)
 {
     static row all[MAX_ROWS];
     model_difference d = {0};
@@ -172,8 +177,8 @@ model_difference model_compare(const ag_model *m, ag_adapter *adapter, const gol
     }
     assert_true(n_rows > 0);
     const ag_backend be = check_backend(level, 2);
-    ag_decoder_options options = {.model = m, .backend = &be, .max_tokens = MAX_TOKENS, .max_positions = MAX_TOKENS,
-                                  .longest_span = MAX_TOKENS};
+    ag_decoder_options options = {
+        .model = m, .backend = &be, .max_tokens = MAX_TOKENS, .max_positions = MAX_TOKENS, .longest_span = MAX_TOKENS};
     if (adapter) ag_adapter_use(&options, adapter);
     ag_decoder *dec;
     ag_kv_cache *cache;

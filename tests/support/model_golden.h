@@ -1,7 +1,8 @@
 /* A model, bare or with an adapter, against logits and gradients of another program.
  *
- * A golden holds rows ids_i (I64), labels_i (I64, -100: no target) and logits_i [T,V] (F32), i from 0; an adapter's own golden has
- * logits_i for the same rows and, where gradients were made, grad.<tensor of the adapter>: d(Σ cross-entropy over all rows / targets). */
+ * A golden holds rows ids_i (I64), labels_i (I64, -100: no target) and logits_i [T,V] (F32), i from 0; an adapter's own golden
+ * has logits_i for the same rows and, where gradients were made, grad.<tensor of the adapter>: d(Σ cross-entropy over all rows
+ * / targets). */
 #ifndef AG_TEST_MODEL_GOLDEN_H
 #define AG_TEST_MODEL_GOLDEN_H
 
@@ -17,7 +18,9 @@ typedef struct {
     double largest;   /* |logit| of the golden */
 } model_difference;
 
-/* `adapter` (or NULL) is bound, and attached where it is not plain; `rows` has ids and labels, `want` the logits (the same golden where there is no adapter). */
-model_difference model_compare(const ag_model *m, ag_adapter *adapter, const golden *rows, const golden *want, ag_cpu_level level);
+/* `adapter` (or NULL) is bound, and attached where it is not plain; `rows` has ids and labels, `want` the logits (the same
+ * golden where there is no adapter). */
+model_difference model_compare(const ag_model *m, ag_adapter *adapter, const golden *rows, const golden *want,
+                               ag_cpu_level level);
 
 #endif

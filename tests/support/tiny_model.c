@@ -45,8 +45,12 @@ static tiny_model create(const ag_description *description, uint32_t seed, int64
     for (int64_t l = 0; l < L; l++)
         for (int p = 0; p < AG_N_PROJ; p++) {
             const ag_weight *w = &tiny.model.layers[l].proj[p];
-            tiny.lora[l].pair[p] = (ag_lora_view){.R = R, .a = tiny.params + at, .b = tiny.params + at + R * w->K,
-                                                  .da = tiny.grads + at, .db = tiny.grads + at + R * w->K, .scale = 1.7f};
+            tiny.lora[l].pair[p] = (ag_lora_view){.R = R,
+                                                  .a = tiny.params + at,
+                                                  .b = tiny.params + at + R * w->K,
+                                                  .da = tiny.grads + at,
+                                                  .db = tiny.grads + at + R * w->K,
+                                                  .scale = 1.7f};
             at += R * (w->K + w->N);
         }
     return tiny;
@@ -54,9 +58,25 @@ static tiny_model create(const ag_description *description, uint32_t seed, int64
 
 static ag_description plain(int64_t L)
 {
-    return (ag_description){.model_type = "llama", .architecture = "LlamaForCausalLM", .C = 20, .L = L, .H = 6, .G = 2, .D = 8,
-                            .F = 28, .V = 53, .context_length = 64, .rms_eps = 1e-5f, .rope_theta = 10000, .embedding_scale = 1.3f,
-                            .residual_scale = 0.7f, .attention_scale = 0.4f, .logit_scale = 1.2f, .bos_id = -1, .eos_id = -1, .pad_id = -1};
+    return (ag_description){.model_type = "llama",
+                            .architecture = "LlamaForCausalLM",
+                            .C = 20,
+                            .L = L,
+                            .H = 6,
+                            .G = 2,
+                            .D = 8,
+                            .F = 28,
+                            .V = 53,
+                            .context_length = 64,
+                            .rms_eps = 1e-5f,
+                            .rope_theta = 10000,
+                            .embedding_scale = 1.3f,
+                            .residual_scale = 0.7f,
+                            .attention_scale = 0.4f,
+                            .logit_scale = 1.2f,
+                            .bos_id = -1,
+                            .eos_id = -1,
+                            .pad_id = -1};
 }
 
 tiny_model tiny_model_create(uint32_t seed, int64_t L, int64_t R)

@@ -403,6 +403,30 @@ static void vocabulary(ag_gguf_writer *w) { ag_gguf_put_u32(w, "llama.vocab_size
 static void window(ag_gguf_writer *w) { ag_gguf_put_u32(w, "llama.attention.sliding_window", 17); }
 static void adapter(ag_gguf_writer *w) { ag_gguf_put_text(w, "general.type", "adapter"); }
 
+static void architectures_are_refused_by_name_before_anything_else(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *architecture, *key, *says;
+    } others[] = {{"qwen3moe", "qwen3moe.expert_count", "'qwen3moe' is not supported (a mixture of 128 experts); llama"},
+                  {"granitehybrid", "granitehybrid.ssm.state_size", "'granitehybrid' is not supported (a state-space model)"},
+                  {"falcon", "falcon.block_count", "'falcon' is not supported; llama"}};
+    scratch_dir_create();
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        ag_gguf_writer w = {0};
+        ag_gguf g;
+        ag_description d;
+        ag_gguf_put_text(&w, "general.architecture", others[i].architecture);
+        ag_gguf_put_u32(&w, others[i].key, 128);
+        must(ag_gguf_writer_begin(&w, scratch_path("other.gguf"), &err));
+        must(ag_gguf_writer_commit(&w, &err));
+        must(ag_gguf_open(&g, scratch_path("other.gguf"), &err));
+        must_fail(AG_E_UNSUPPORTED, others[i].says, ag_description_from_gguf(&d, &g, &arena, &err));
+        ag_gguf_close(&g);
+    }
+    scratch_dir_remove();
+}
+
 static void gguf_models_of_another_kind_are_refused(void **state)
 {
     (void)state;
@@ -441,6 +465,7 @@ int main(void)
         cmocka_unit_test(scalings_equal_transformers_for_every_length),
         cmocka_unit_test(gguf_metadata_of_further_families_say_what_the_config_says),
         cmocka_unit_test(gguf_metadata_say_what_the_config_says),
+        cmocka_unit_test(architectures_are_refused_by_name_before_anything_else),
         cmocka_unit_test(gguf_models_of_another_kind_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, free_arena);
