@@ -62,9 +62,9 @@ sum = 1;
 sum++;' ||
         { echo "tsan: not run, ThreadSanitizer with OpenMP's archer does not work here (clang, libomp-dev); see $logs/tsan.log"; bad=1; return; }
     cmake --preset tsan >>"$logs/tsan.log" 2>&1 &&
-        cmake --build build/tsan -j "$jobs" --target check_linear check_lora check_attention test_decoder test_examples >>"$logs/tsan.log" 2>&1 ||
+        cmake --build build/tsan -j "$jobs" --target check_linear check_lora check_attention test_decoder test_examples test_batcher test_api_server >>"$logs/tsan.log" 2>&1 ||
         { echo "tsan: the build failed (it needs clang and libomp-dev); see $logs/tsan.log"; bad=1; return; }
-    tests tsan '^(ops/check_(linear|lora|attention)|model/test_decoder|unit/test_examples)$'
+    tests tsan '^(ops/check_(linear|lora|attention)|model/test_decoder|unit/test_examples|serve/test_(batcher|api_server))$'
 }
 
 valgrind_pass() {

@@ -77,7 +77,7 @@ async def streams(url, n, args, seed):
     wall, used = time.perf_counter() - start, cpu(args) - start_cpu
     # Decoding by itself: from when every stream has begun to when the first ends.
     return {"tok_s": sum(a["n"] for a in answers) / wall, "ttft": statistics.mean(a["first"] for a in answers),
-            "decode_tok_s": sum((a["n"] - 1) / (a["end"] - a["first"]) for a in answers), "prompt": answers[0]["prompt"],
+            "decode_tok_s": sum((a["n"] - 1) / (a["end"] - a["first"]) for a in answers if a["n"] > 1), "prompt": answers[0]["prompt"],
             "tok_cpu_s": sum(a["n"] for a in answers) / used if used else 0}
 
 
