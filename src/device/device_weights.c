@@ -23,6 +23,7 @@ ag_status ag_device_weights_check(const ag_model *model, int64_t max_positions, 
     if (d->attention_softcap > 0 || d->logit_softcap > 0) return refuse(err, "it has softcaps");
     if (d->rope_local_theta > 0) return refuse(err, "some of its layers have a rope of their own");
     if (ag_rope_age(d, max_positions) > 0) return refuse(err, "its rope scaling changes with the length of a row");
+    if (ag_rope_dims(d) != d->D) return refuse(err, "its rope turns a part of each head alone");
     if (d->D % HEAD_DIM_STEP || d->D > MAX_HEAD_DIM) return refuse(err, "its head dim is not a multiple of 16, or is over 128");
     if (d->C % WIDTH_STEP || d->F % WIDTH_STEP) return refuse(err, "its widths are no multiples of 8");
     return AG_OK;
