@@ -28,6 +28,10 @@ typedef struct {
 } weight_row;
 static const size_t AG_NO_BLOCK = SIZE_MAX;
 
+/* With several tokens the products hide the time that memory takes only where the weights were asked for early enough: this many bytes
+ * ahead of their use, rows being one behind the other. (NF4's rows are not asked for: their place is counted in nibbles.) */
+enum { AG_LINEAR_AHEAD = 3072 };
+
 /* Chunk j of a block of `per_block` chunks: 8 in a k-quant, whose scales belong together, 2 in NF4, 1 elsewhere. A loop that runs j as
  * a constant lets the compiler settle every shift and offset. */
 typedef struct {

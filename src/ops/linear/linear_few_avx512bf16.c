@@ -69,13 +69,15 @@ static inline __attribute__((always_inline)) void most_tokens(decode_bf16_fn *de
 {
     const ag_weight *w = a->w[i];
     const weight_rows all = rows_of(w);
-    const int64_t K = w->K, whole = K / CHUNK * CHUNK;
+    const int64_t K = w->K, whole = K / CHUNK * CHUNK, chunk_bytes = all.row_bytes * CHUNK / K;
     for (int64_t n = n0; n < n1; n++) {
         weight_row row = row_at(&all, n);
         __m512 sum[AG_LINEAR_FEW];
 #pragma GCC unroll 8
         for (int t = 0; t < AG_LINEAR_FEW; t++) sum[t] = _mm512_setzero_ps();
-        for (int64_t k = 0; k < whole; k += CHUNK) {
+        const uint8_t *ahead = row.bytes + AG_LINEAR_AHEAD;
+        for (int64_t k = 0; k < whole; k += CHUNK, ahead += chunk_bytes) {
+            __builtin_prefetch(ahead);
             const __m512i chunk = decode(&row, chunk_of(k, per_block));
 #pragma GCC unroll 8
             for (int t = 0; t < AG_LINEAR_FEW; t++) sum[t] = add_products(sum[t], chunk, _mm512_loadu_si512(x + t * K + k));

@@ -117,7 +117,7 @@ static inline __attribute__((always_inline)) void most_tokens(decode_fn *chunk, 
 {
     const ag_weight *w = a->w[i];
     const weight_rows all = rows_of(w);
-    const int64_t K = w->K, whole = K / CHUNK * CHUNK;
+    const int64_t K = w->K, whole = K / CHUNK * CHUNK, chunk_bytes = all.row_bytes * CHUNK / K;
     for (int64_t n = n0; n < n1; n++) {
         weight_row row = row_at(&all, n);
         vf sum[AG_LINEAR_FEW][CHUNK_VECTORS];
@@ -125,8 +125,10 @@ static inline __attribute__((always_inline)) void most_tokens(decode_fn *chunk, 
         for (int t = 0; t < AG_LINEAR_FEW; t++)
 #pragma GCC unroll 4
             for (int v = 0; v < CHUNK_VECTORS; v++) sum[t][v] = vf_zero();
-        for (int64_t k = 0; k < whole; k += CHUNK) {
+        const uint8_t *ahead = row.bytes + AG_LINEAR_AHEAD;
+        for (int64_t k = 0; k < whole; k += CHUNK, ahead += chunk_bytes) {
             vf wv[CHUNK_VECTORS];
+            __builtin_prefetch(ahead);
             chunk(wv, &row, chunk_of(k, per_block));
             for (int v = 0; v < CHUNK_VECTORS && round; v++) wv[v] = vf_round_bf16(wv[v]);
 #pragma GCC unroll 8
