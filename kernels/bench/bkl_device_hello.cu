@@ -1,4 +1,5 @@
-/* Says which device is there, and lets it say so itself. Exit 0 with the sentinel as the last line, 1 with a sentence on stderr. */
+/* Says which device is there, and lets it say so itself. Exit 0 with the sentinel as the last line, 1 with a sentence on
+ * stderr. */
 #include <cuda_runtime.h>
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* What a launch costs, one by one and as a CUDA graph: an empty kernel, a chain of 32, and a SAXPY of 2^20 floats. A synthetic measure of
- * launches; it decides nothing about models. */
+/* What a launch costs, one by one and as a CUDA graph: an empty kernel, a chain of 32, and a SAXPY of 2^20 floats. A synthetic
+ * measure of launches; it decides nothing about models. */
 #include "bench_cuda.h"
 
 enum { CHAIN = 32, ELEMENTS = 1 << 20, THREADS = 256, MAX_RUNS = 3 };
@@ -79,14 +79,17 @@ static result measure(void (*work)(), int times, int runs, int kernels)
 
 static void report_result(FILE *f, const char *name, const char *extra, int times, const char *per, result r, bool last)
 {
-    fprintf(f, "    \"%s\": {\n%s      \"iterations\": %d,\n      \"eager_us_per_%s\": %.4f,\n      \"graph_us_per_%s\": %.4f,\n      \"speedup\": %.4f\n    }%s\n", name, extra, times,
-            per, r.eager_us, per, r.graph_us, r.speedup, last ? "" : ",");
+    fprintf(f,
+            "    \"%s\": {\n%s      \"iterations\": %d,\n      \"eager_us_per_%s\": %.4f,\n      \"graph_us_per_%s\": %.4f,\n  "
+            "    \"speedup\": %.4f\n    }%s\n",
+            name, extra, times, per, r.eager_us, per, r.graph_us, r.speedup, last ? "" : ",");
 }
 
 int main(int argc, char **argv)
 {
     const bench_options options = bench_parse(argc, argv);
-    const int runs = options.smoke ? 1 : MAX_RUNS, n_empty = options.smoke ? 2 : 20000, n_chain = options.smoke ? 1 : 2000, n_saxpy = options.smoke ? 1 : 2000;
+    const int runs = options.smoke ? 1 : MAX_RUNS, n_empty = options.smoke ? 2 : 20000, n_chain = options.smoke ? 1 : 2000,
+              n_saxpy = options.smoke ? 1 : 2000;
     cudaDeviceProp device;
     int runtime = 0;
     CUDA(cudaGetDeviceProperties(&device, 0));
@@ -97,7 +100,8 @@ int main(int argc, char **argv)
         return 1;
     }
     CUDA(cudaRuntimeGetVersion(&runtime));
-    if (options.smoke) printf("scale=smoke runs=%d empty_iters=%d chain_iters=%d saxpy_iters=%d\n", runs, n_empty, n_chain, n_saxpy);
+    if (options.smoke)
+        printf("scale=smoke runs=%d empty_iters=%d chain_iters=%d saxpy_iters=%d\n", runs, n_empty, n_chain, n_saxpy);
     printf("bkl graph_launch_bench sm_120\n");
 
     CUDA(cudaStreamCreate(&stream));
@@ -118,11 +122,13 @@ int main(int argc, char **argv)
     CUDA(cudaStreamSynchronize(stream));
     const result saxpy = measure(launch_saxpy, n_saxpy, runs, 1);
     printf("empty eager_us/launch=%.4f graph_us/launch=%.4f speedup=%.2fx\n", empty.eager_us, empty.graph_us, empty.speedup);
-    printf("empty_chain eager_us/kernel=%.4f graph_us/kernel=%.4f speedup=%.2fx\n", chain.eager_us, chain.graph_us, chain.speedup);
+    printf("empty_chain eager_us/kernel=%.4f graph_us/kernel=%.4f speedup=%.2fx\n", chain.eager_us, chain.graph_us,
+           chain.speedup);
     printf("saxpy eager_us/launch=%.4f graph_us/launch=%.4f speedup=%.2fx\n", saxpy.eager_us, saxpy.graph_us, saxpy.speedup);
 
     float first;
-    const float expected = 1.0f + (float)runs * (2.0f * (float)n_saxpy + 1.0f); /* all launches but the untimed first add 1, and so does that */
+    const float expected =
+        1.0f + (float)runs * (2.0f * (float)n_saxpy + 1.0f); /* all launches but the untimed first add 1, and so does that */
     CUDA(cudaMemcpy(&first, device_y, sizeof first, cudaMemcpyDeviceToHost));
     if (first != expected) {
         fprintf(stderr, "SAXPY validation failed: got %g, expected %g\n", first, expected);
@@ -143,19 +149,29 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s: %s\n", out, strerror(errno));
         return 1;
     }
-    fprintf(f, "{\n  \"schema_version\": 1,\n  \"run_id\": \"%s\",\n  \"timestamp_utc\": \"%s\",\n  \"host\": {\n    \"gpu_name\": ", run_id, now);
+    fprintf(
+        f,
+        "{\n  \"schema_version\": 1,\n  \"run_id\": \"%s\",\n  \"timestamp_utc\": \"%s\",\n  \"host\": {\n    \"gpu_name\": ",
+        run_id, now);
     json_string(f, device.name);
-    fprintf(f, ",\n    \"vram_total_mb\": %lld,\n    \"cuda_runtime_version\": %d\n  },\n", (long long)((device.totalGlobalMem + (1 << 19)) >> 20), runtime);
-    fprintf(f, "  \"engine\": {\n    \"name\": \"cuda-runtime\",\n    \"version\": null,\n    \"endpoint\": null\n  },\n"
-               "  \"model\": {\n    \"id\": null,\n    \"quant\": null,\n    \"context_length\": null\n  },\n"
-               "  \"workload\": {\n    \"profile\": \"l3_graph_launch_synthetic\",\n    \"concurrency\": 1,\n    \"steps\": null\n  },\n"
-               "  \"metrics\": {\n    \"tool_loop_wall_ms\": [],\n    \"tool_loop_p50_ms\": null,\n    \"ttft_ms\": [],\n    \"ttft_p50_ms\": null,\n"
-               "    \"tpot_ms\": [],\n    \"tpot_p50_ms\": null,\n    \"tokens_per_s\": null,\n    \"prefix_cache_hit_rate\": null,\n"
-               "    \"vram_peak_mb\": null,\n    \"vram_free_mb\": null\n  },\n  \"benchmarks\": {\n");
+    fprintf(f, ",\n    \"vram_total_mb\": %lld,\n    \"cuda_runtime_version\": %d\n  },\n",
+            (long long)((device.totalGlobalMem + (1 << 19)) >> 20), runtime);
+    fprintf(
+        f,
+        "  \"engine\": {\n    \"name\": \"cuda-runtime\",\n    \"version\": null,\n    \"endpoint\": null\n  },\n"
+        "  \"model\": {\n    \"id\": null,\n    \"quant\": null,\n    \"context_length\": null\n  },\n"
+        "  \"workload\": {\n    \"profile\": \"l3_graph_launch_synthetic\",\n    \"concurrency\": 1,\n    \"steps\": null\n  "
+        "},\n"
+        "  \"metrics\": {\n    \"tool_loop_wall_ms\": [],\n    \"tool_loop_p50_ms\": null,\n    \"ttft_ms\": [],\n    "
+        "\"ttft_p50_ms\": null,\n"
+        "    \"tpot_ms\": [],\n    \"tpot_p50_ms\": null,\n    \"tokens_per_s\": null,\n    \"prefix_cache_hit_rate\": null,\n"
+        "    \"vram_peak_mb\": null,\n    \"vram_free_mb\": null\n  },\n  \"benchmarks\": {\n");
     report_result(f, "empty", "", n_empty, "launch", empty, false);
     report_result(f, "empty_chain", "      \"kernels_per_graph\": 32,\n", n_chain, "kernel", chain, false);
     report_result(f, "saxpy", "      \"elements\": 1048576,\n", n_saxpy, "launch", saxpy, true);
-    fprintf(f, "  },\n  \"notes\": \"Synthetic benchmark of kernel launches%s; explicit device memory is 8 MiB of SAXPY buffers. Not a measurement of a model.\"\n}\n",
+    fprintf(f,
+            "  },\n  \"notes\": \"Synthetic benchmark of kernel launches%s; explicit device memory is 8 MiB of SAXPY buffers. "
+            "Not a measurement of a model.\"\n}\n",
             options.smoke ? " at smoke scale, which measures nothing" : "");
     const bool written = !ferror(f);
     if (fclose(f) != 0 || !written) {

@@ -1,6 +1,7 @@
-/* Do two disjoint partitions of multiprocessors (Green Contexts) protect a short latency-sensitive kernel from a long background
- * kernel, better than two streams with priorities do? The driver's functions are looked up at run time, so the program starts without a
- * driver and says so. Exit 0 with a sentinel for every outcome that a report can state, 1 for a failure, 2 for wrong usage. */
+/* Do two disjoint partitions of multiprocessors (Green Contexts) protect a short latency-sensitive kernel from a long
+ * background kernel, better than two streams with priorities do? The driver's functions are looked up at run time, so the
+ * program starts without a driver and says so. Exit 0 with a sentinel for every outcome that a report can state, 1 for a
+ * failure, 2 for wrong usage. */
 #include <cuda.h>
 
 #include "green_report.h"
@@ -33,14 +34,16 @@ enum { POLL_US = 50, READY_TIMEOUT_MS = 10000, ORDINARY = 0, PARTITIONED = 1 };
         if (error_) fail("%s: %s", #call, cudaGetErrorString(error_));      \
     } while (0)
 
-/* ---- the two kernels ------------------------------------------------------------------------------------------------------ */
+/* ---- the two kernels ------------------------------------------------------------------------------------------------------
+ */
 __device__ __forceinline__ unsigned long long mix(unsigned long long x)
 {
     x ^= x >> 12, x ^= x << 25, x ^= x >> 27;
     return x * 2685821657736338717ull;
 }
 
-__global__ void __launch_bounds__(BLOCK_THREADS) background_kernel(int *resident, unsigned long long *checksums, long long delay_cycles)
+__global__ void __launch_bounds__(BLOCK_THREADS)
+    background_kernel(int *resident, unsigned long long *checksums, long long delay_cycles)
 {
     if (threadIdx.x == 0) {
         atomicAdd_system(resident, 1);
@@ -62,9 +65,13 @@ __host__ __device__ __forceinline__ unsigned sensitive_value(unsigned thread)
     return x;
 }
 
-__global__ void __launch_bounds__(BLOCK_THREADS) sensitive_kernel(unsigned *out) { out[threadIdx.x] = sensitive_value(threadIdx.x); }
+__global__ void __launch_bounds__(BLOCK_THREADS) sensitive_kernel(unsigned *out)
+{
+    out[threadIdx.x] = sensitive_value(threadIdx.x);
+}
 
-/* ---- the driver ----------------------------------------------------------------------------------------------------------- */
+/* ---- the driver -----------------------------------------------------------------------------------------------------------
+ */
 #if HAS_GREEN_CONTEXTS
 static struct {
     decltype(&cuDeviceGetDevResource) query;
@@ -106,7 +113,8 @@ typedef struct {
 } partition;
 #endif
 
-/* ---- the run -------------------------------------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------------------------------------
+ */
 static green_report report;
 
 /* Ends the measurement with an outcome that is not a failure. */
@@ -135,7 +143,8 @@ static bool driver_said(CUresult error, const char *stage)
     const char *name = nullptr, *text = nullptr;
     driver.name(error, &name);
     driver.text(error, &text);
-    if (error != CUDA_ERROR_NOT_SUPPORTED && error != CUDA_ERROR_NOT_PERMITTED && error != CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)
+    if (error != CUDA_ERROR_NOT_SUPPORTED && error != CUDA_ERROR_NOT_PERMITTED &&
+        error != CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)
         fail("%s: %s", stage, text ? text : "an unknown driver error");
     report.error_stage = stage;
     snprintf(report.error_name, sizeof report.error_name, "%s", name ? name : "unknown");
@@ -159,13 +168,16 @@ static bool partition_make(partition *p, bool first)
     if (!driver_said(driver.query(0, &p->whole, CU_DEV_RESOURCE_TYPE_SM), "query_sm_resource")) return false;
     const CUdevSmResource sm = p->whole.sm;
     if (p->whole.type != CU_DEV_RESOURCE_TYPE_SM || !sm.smCount || !sm.minSmPartitionSize || !sm.smCoscheduledAlignment)
-        fail("the driver describes no multiprocessors: count %u, least %u, alignment %u", sm.smCount, sm.minSmPartitionSize, sm.smCoscheduledAlignment);
+        fail("the driver describes no multiprocessors: count %u, least %u, alignment %u", sm.smCount, sm.minSmPartitionSize,
+             sm.smCoscheduledAlignment);
     if ((int)sm.smCount != report.device.multiProcessorCount)
         fail("the driver counts %u multiprocessors, the runtime %d", sm.smCount, report.device.multiProcessorCount);
-    if (!first && ((int)sm.smCount != report.sm_total || (int)sm.minSmPartitionSize != report.min_partition || (int)sm.smCoscheduledAlignment != report.alignment))
+    if (!first && ((int)sm.smCount != report.sm_total || (int)sm.minSmPartitionSize != report.min_partition ||
+                   (int)sm.smCoscheduledAlignment != report.alignment))
         fail("the driver's description of the multiprocessors has changed");
     report.has_query = true;
-    report.sm_total = (int)sm.smCount, report.min_partition = (int)sm.minSmPartitionSize, report.alignment = (int)sm.smCoscheduledAlignment;
+    report.sm_total = (int)sm.smCount, report.min_partition = (int)sm.minSmPartitionSize,
+    report.alignment = (int)sm.smCoscheduledAlignment;
     const unsigned candidate = split_candidate(sm.smCount, sm.minSmPartitionSize, sm.smCoscheduledAlignment);
     if (!candidate) return skip("no_legal_split", "no_legal_two_way_sm_split");
     unsigned n = 0;
@@ -175,10 +187,12 @@ static bool partition_make(partition *p, bool first)
     if (!driver_said(driver.split(p->group, &n, &p->whole, &p->rest, 0, candidate), "create_sm_split")) return false;
     if (n != 2) return skip("no_legal_split", "no_legal_two_way_sm_split");
     const int rest = p->rest.type == CU_DEV_RESOURCE_TYPE_SM ? (int)p->rest.sm.smCount : 0;
-    if (!first && ((int)p->group[0].sm.smCount != report.sensitive_sms || (int)p->group[1].sm.smCount != report.background_sms || rest != report.remainder_sms))
+    if (!first && ((int)p->group[0].sm.smCount != report.sensitive_sms ||
+                   (int)p->group[1].sm.smCount != report.background_sms || rest != report.remainder_sms))
         fail("the split of the multiprocessors has changed");
     report.groups = 2, report.split_min_count = (int)candidate;
-    report.sensitive_sms = (int)p->group[0].sm.smCount, report.background_sms = (int)p->group[1].sm.smCount, report.remainder_sms = rest;
+    report.sensitive_sms = (int)p->group[0].sm.smCount, report.background_sms = (int)p->group[1].sm.smCount,
+    report.remainder_sms = rest;
     return true;
 }
 
@@ -187,9 +201,13 @@ static bool partition_open(partition *p, cudaStream_t streams[2])
     for (int i = 0; i < 2; i++) {
         CUdevResourceDesc description;
         if (!driver_said(driver.describe(&description, &p->group[i], 1), "generate_resource_desc")) return false;
-        if (!driver_said(driver.create(&p->context[i], description, 0, CU_GREEN_CTX_DEFAULT_STREAM), "create_green_context")) return false;
+        if (!driver_said(driver.create(&p->context[i], description, 0, CU_GREEN_CTX_DEFAULT_STREAM), "create_green_context"))
+            return false;
         CUstream stream;
-        if (!driver_said(driver.stream(&stream, p->context[i], CU_STREAM_NON_BLOCKING, i == 0 ? report.priority_high : report.priority_low), "create_green_stream")) return false;
+        if (!driver_said(driver.stream(&stream, p->context[i], CU_STREAM_NON_BLOCKING,
+                                       i == 0 ? report.priority_high : report.priority_low),
+                         "create_green_stream"))
+            return false;
         streams[i] = stream;
     }
     return true;
@@ -210,7 +228,9 @@ static void wait_until_resident(int target)
 {
     const int64_t begin = unix_ms();
     while (*(volatile int *)resident < target) {
-        if (unix_ms() - begin > READY_TIMEOUT_MS) fail("the background kernel's blocks did not become resident: %d of %d after 10 s", *(volatile int *)resident, target);
+        if (unix_ms() - begin > READY_TIMEOUT_MS)
+            fail("the background kernel's blocks did not become resident: %d of %d after 10 s", *(volatile int *)resident,
+                 target);
         usleep(POLL_US);
     }
 }
@@ -237,7 +257,8 @@ static bool sample(cudaStream_t streams[2], int target, double *gpu_ms, double *
     CUDA(cudaEventCreate(&begin));
     CUDA(cudaEventCreate(&end));
     CUDA(cudaEventRecord(begin, streams[0]));
-    if (*(volatile int *)resident != target) fail("%d blocks of the background kernel are resident, not %d", *(volatile int *)resident, target);
+    if (*(volatile int *)resident != target)
+        fail("%d blocks of the background kernel are resident, not %d", *(volatile int *)resident, target);
     const double launched = monotonic_ms();
     sensitive_kernel<<<1, BLOCK_THREADS, 0, streams[0]>>>(sensitive_out);
     CUDA(cudaGetLastError());
@@ -308,7 +329,8 @@ static bool measure()
     driver_load();
     partition p = {};
     if (!partition_make(&p, true)) return false;
-    if (report.free_before - report.planned < REQUIRED_HEADROOM) return skip("insufficient_vram_headroom", "insufficient_vram_headroom");
+    if (report.free_before - report.planned < REQUIRED_HEADROOM)
+        return skip("insufficient_vram_headroom", "insufficient_vram_headroom");
     CUDA(cudaHostAlloc(&resident, sizeof *resident, cudaHostAllocMapped));
     CUDA(cudaMalloc(&sensitive_out, sizeof expected));
     CUDA(cudaMalloc(&checksums, (size_t)report.grid_blocks * sizeof *checksums));
@@ -338,7 +360,8 @@ static void describe_host()
     CUDA(cudaSetDevice(0));
     CUDA(cudaFree(nullptr)); /* the primary context */
     CUDA(cudaGetDeviceProperties(&report.device, 0));
-    if (report.device.major != 12 || report.device.minor != 0) fail("expected compute 12.0 (sm_120), got %d.%d", report.device.major, report.device.minor);
+    if (report.device.major != 12 || report.device.minor != 0)
+        fail("expected compute 12.0 (sm_120), got %d.%d", report.device.major, report.device.minor);
     CUDA(cudaRuntimeGetVersion(&report.runtime_version));
     CUDA(cudaDriverGetVersion(&report.driver_version));
     CUDA(cudaDeviceGetStreamPriorityRange(&report.priority_low, &report.priority_high));
@@ -350,26 +373,32 @@ static void describe_host()
     report.grid_blocks = report.active_blocks * report.device.multiProcessorCount * WAVES;
     report.planned = BLOCK_THREADS * (long long)sizeof(unsigned) + report.grid_blocks * (long long)sizeof(unsigned long long);
     report.delay_cycles = (long long)clock_khz * DELAY_US / 1000;
-    if (report.delay_cycles <= 0 || report.active_blocks <= 0) fail("a clock of %d kHz and %d blocks a multiprocessor", clock_khz, report.active_blocks);
+    if (report.delay_cycles <= 0 || report.active_blocks <= 0)
+        fail("a clock of %d kHz and %d blocks a multiprocessor", clock_khz, report.active_blocks);
 }
 
 int main(int argc, char **argv)
 {
     const bench_options options = bench_parse(argc, argv);
-    report.is_smoke = options.smoke, report.n_invocations = options.smoke ? 1 : MAX_INVOCATIONS, report.n_samples = options.smoke ? 1 : MAX_SAMPLES;
+    report.is_smoke = options.smoke, report.n_invocations = options.smoke ? 1 : MAX_INVOCATIONS,
+    report.n_samples = options.smoke ? 1 : MAX_SAMPLES;
     report.has_api = HAS_GREEN_CONTEXTS, report.free_after = report.free_least = -1;
     snprintf(report.run_id, sizeof report.run_id, "green-ctx-bench-%lld-%ld", (long long)unix_ms(), (long)getpid());
     timestamp_utc(report.timestamp);
     describe_host();
-    printf("bkl green_ctx_bench sm_120\nscale=%s invocations=%d samples_per_mode=%d\n", options.smoke ? "smoke" : "full", report.n_invocations, report.n_samples);
+    printf("bkl green_ctx_bench sm_120\nscale=%s invocations=%d samples_per_mode=%d\n", options.smoke ? "smoke" : "full",
+           report.n_invocations, report.n_samples);
     const bool measured = measure();
-    printf("outcome=%s sm_total=%d min_partition=%d alignment=%d\n", report.outcome, report.sm_total, report.min_partition, report.alignment);
+    printf("outcome=%s sm_total=%d min_partition=%d alignment=%d\n", report.outcome, report.sm_total, report.min_partition,
+           report.alignment);
     if (measured) {
-        printf("split sensitive=%d background=%d remainder=%d\n", report.sensitive_sms, report.background_sms, report.remainder_sms);
+        printf("split sensitive=%d background=%d remainder=%d\n", report.sensitive_sms, report.background_sms,
+               report.remainder_sms);
         for (int i = 0; i < report.n_invocations; i++) {
             const green_invocation *v = &report.invocation[i];
-            printf("invocation=%d order=%s ordinary_median_ms=%.6f partitioned_median_ms=%.6f improvement=%.2f%% gate=%s\n", i + 1,
-                   v->partitioned_first ? "partitioned_then_ordinary" : "ordinary_then_partitioned", v->median_ms[0], v->median_ms[1], v->improvement, v->gate_pass ? "pass" : "fail");
+            printf("invocation=%d order=%s ordinary_median_ms=%.6f partitioned_median_ms=%.6f improvement=%.2f%% gate=%s\n",
+                   i + 1, v->partitioned_first ? "partitioned_then_ordinary" : "ordinary_then_partitioned", v->median_ms[0],
+                   v->median_ms[1], v->improvement, v->gate_pass ? "pass" : "fail");
         }
         printf("follow_up_justified=%s\n", report.passed_all ? "true" : "false");
     } else {

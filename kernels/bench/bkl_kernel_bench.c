@@ -1,8 +1,9 @@
-/* Times every kernel over the shapes of the two target models and says how much of the device's roofline it reaches; with --predict says
- * what the roofline promises, without a device. The library is opened by its interface alone, so the same program runs on a GPU (libbkl.so)
- * and, for a check of itself, under the emulator, whose times mean nothing and are marked so.
+/* Times every kernel over the shapes of the two target models and says how much of the device's roofline it reaches; with
+ * --predict says what the roofline promises, without a device. The library is opened by its interface alone, so the same
+ * program runs on a GPU (libbkl.so) and, for a check of itself, under the emulator, whose times mean nothing and are marked so.
  *
- *     bkl_kernel_bench [--library PATH] [--model NAME] [--tokens N] [--rank N] [--filter OP] [--repeats N] [--tflops X --gbs X] [--predict] [--out PATH]
+ *     bkl_kernel_bench [--library PATH] [--model NAME] [--tokens N] [--rank N] [--filter OP] [--repeats N]
+ *                      [--tflops X --gbs X] [--predict] [--out PATH]
  *
  * Exit 0: ran; 1: no device, or a call failed (a sentence on stderr); 2: wrong usage. */
 #include "kernel_cases.h"
@@ -48,11 +49,14 @@ static void run(bkl_status status, const char *what)
     if (status) die(what, bkl->error(context));
 }
 
-/* ---- arguments ------------------------------------------------------------------------------------------------------------ */
+/* ---- arguments ------------------------------------------------------------------------------------------------------------
+ */
 _Noreturn static void usage(void)
 {
-    fprintf(stderr, "usage: bkl_kernel_bench [--library PATH] [--model minicpm5-1b|granite-4.1-3b] [--tokens N] [--rank N] [--filter OP]\n"
-                    "                        [--repeats N] [--tflops X --gbs X] [--predict] [--out PATH]\n");
+    fprintf(
+        stderr,
+        "usage: bkl_kernel_bench [--library PATH] [--model minicpm5-1b|granite-4.1-3b] [--tokens N] [--rank N] [--filter OP]\n"
+        "                        [--repeats N] [--tflops X --gbs X] [--predict] [--out PATH]\n");
     exit(2);
 }
 
@@ -92,7 +96,8 @@ static options parse(int argc, char **argv)
     return o;
 }
 
-/* ---- the library ---------------------------------------------------------------------------------------------------------- */
+/* ---- the library ----------------------------------------------------------------------------------------------------------
+ */
 static void open_library(const options *o)
 {
     char sentence[512] = "";
@@ -140,7 +145,8 @@ static size_t workspace_of(const kernel_case *c)
     return 0;
 }
 
-/* ---- measuring ------------------------------------------------------------------------------------------------------------ */
+/* ---- measuring ------------------------------------------------------------------------------------------------------------
+ */
 static int compare(const void *a, const void *b)
 {
     const float x = *(const float *)a, y = *(const float *)b;
@@ -156,7 +162,8 @@ static void measure(kernel_case *c, int repeats, double *median, double *least)
         run(bkl->alloc(context, &memory[i], c->buffer[i].bytes), "alloc");
         run(bkl->fill(stream, memory[i], 0, c->buffer[i].bytes), "fill");
         memcpy((char *)&c->args + c->buffer[i].at, &memory[i], sizeof memory[i]);
-        for (size_t j = 0; i == c->filled_with_T && j < c->buffer[i].bytes; j += sizeof c->T) run(bkl->copy_in(stream, (char *)memory[i] + j, &c->T, sizeof c->T), "copy_in");
+        for (size_t j = 0; i == c->filled_with_T && j < c->buffer[i].bytes; j += sizeof c->T)
+            run(bkl->copy_in(stream, (char *)memory[i] + j, &c->T, sizeof c->T), "copy_in");
     }
     const size_t bytes = workspace_of(c);
     if (bytes) run(bkl->alloc(context, &workspace, bytes), "alloc");
@@ -181,10 +188,12 @@ static void measure(kernel_case *c, int repeats, double *median, double *least)
     for (int i = 0; i < c->n_buffers; i++) run(bkl->free(context, &memory[i]), "free");
 }
 
-/* ---- the report ----------------------------------------------------------------------------------------------------------- */
+/* ---- the report -----------------------------------------------------------------------------------------------------------
+ */
 static void report_case(FILE *f, const options *o, kernel_case *c, double *step_ms, double *roofline_step_ms, bool first)
 {
-    const double math_ms = o->tflops > 0 ? c->flops / (o->tflops * 1e9) : 0, memory_ms = o->gbs > 0 ? c->bytes / (o->gbs * 1e6) : 0;
+    const double math_ms = o->tflops > 0 ? c->flops / (o->tflops * 1e9) : 0,
+                 memory_ms = o->gbs > 0 ? c->bytes / (o->gbs * 1e6) : 0;
     const double roofline = fmax(math_ms, memory_ms);
     double median = 0, least = 0;
     if (o->predict)
@@ -192,15 +201,20 @@ static void report_case(FILE *f, const options *o, kernel_case *c, double *step_
     else
         measure(c, o->repeats, &median, &least);
     if (isnan(median)) {
-        fprintf(f, "%s\n        {\"op\": \"%s\", \"shape\": \"%s\", \"skipped\": \"not supported on this device\"}", first ? "" : ",", kernel_op_name(c->op), c->shape);
+        fprintf(f, "%s\n        {\"op\": \"%s\", \"shape\": \"%s\", \"skipped\": \"not supported on this device\"}",
+                first ? "" : ",", kernel_op_name(c->op), c->shape);
         return;
     }
     *step_ms += c->per_step * median, *roofline_step_ms += c->per_step * roofline;
-    fprintf(f, "%s\n        {\"op\": \"%s\", \"shape\": \"%s\", \"calls_per_step\": %d, \"gflop\": %.4f, \"mbytes\": %.4f, \"%s\": %.6f, \"%s\": %.6f, ", first ? "" : ",", kernel_op_name(c->op), c->shape,
-            c->per_step, c->flops * 1e-9, c->bytes * 1e-6, o->predict ? "predicted_ms" : "median_ms", median, o->predict ? "predicted_step_ms" : "least_ms",
+    fprintf(f,
+            "%s\n        {\"op\": \"%s\", \"shape\": \"%s\", \"calls_per_step\": %d, \"gflop\": %.4f, \"mbytes\": %.4f, "
+            "\"%s\": %.6f, \"%s\": %.6f, ",
+            first ? "" : ",", kernel_op_name(c->op), c->shape, c->per_step, c->flops * 1e-9, c->bytes * 1e-6,
+            o->predict ? "predicted_ms" : "median_ms", median, o->predict ? "predicted_step_ms" : "least_ms",
             o->predict ? c->per_step * median : least);
     if (o->tflops > 0)
-        fprintf(f, "\"bound_by\": \"%s\", \"roofline_ms\": %.6f, \"percent_of_roofline\": %.2f}", math_ms > memory_ms ? "tensor" : "memory", roofline, median > 0 ? 100 * roofline / median : 0);
+        fprintf(f, "\"bound_by\": \"%s\", \"roofline_ms\": %.6f, \"percent_of_roofline\": %.2f}",
+                math_ms > memory_ms ? "tensor" : "memory", roofline, median > 0 ? 100 * roofline / median : 0);
     else
         fprintf(f, "\"bound_by\": null, \"roofline_ms\": null, \"percent_of_roofline\": null}");
 }
@@ -217,7 +231,8 @@ static void report_model(FILE *f, const options *o, const kernel_model *m, bool 
         report_case(f, o, &cases[i], &step_ms, &roofline_ms, none);
         none = false;
     }
-    fprintf(f, "\n      ],\n      \"sum_of_a_step_ms\": %.4f,\n      \"roofline_of_a_step_ms\": %.4f\n    }", step_ms, roofline_ms);
+    fprintf(f, "\n      ],\n      \"sum_of_a_step_ms\": %.4f,\n      \"roofline_of_a_step_ms\": %.4f\n    }", step_ms,
+            roofline_ms);
 }
 
 int main(int argc, char **argv)
@@ -232,13 +247,22 @@ int main(int argc, char **argv)
     struct tm utc;
     gmtime_r(&seconds, &utc);
     strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    fprintf(f, "{\n  \"schema\": \"bkl.kernel_bench.v1\",\n  \"timestamp_utc\": \"%s\",\n  \"kind\": \"%s\",\n", now, o.predict ? "predicted" : device.emulated ? "emulated" : "measured");
-    fprintf(f, "  \"device\": {\"name\": \"%s\", \"compute_capability\": \"%d.%d\", \"multiprocessors\": %d, \"driver\": %d, \"runtime\": %d},\n", o.predict ? "RTX 5080 (no device was used)" : device.name,
-            device.major, device.minor, device.n_sm, device.driver_version, device.runtime_version);
-    fprintf(f, "  \"peak\": {\"bf16_tflops\": %.3f, \"memory_gbs\": %.3f},\n  \"tokens\": %lld,\n  \"rank\": %lld,\n  \"repeats\": %d,\n", o.tflops, o.gbs, (long long)o.tokens, (long long)o.rank,
-            o.predict ? 0 : o.repeats);
+    fprintf(f, "{\n  \"schema\": \"bkl.kernel_bench.v1\",\n  \"timestamp_utc\": \"%s\",\n  \"kind\": \"%s\",\n", now,
+            o.predict         ? "predicted"
+            : device.emulated ? "emulated"
+                              : "measured");
+    fprintf(f,
+            "  \"device\": {\"name\": \"%s\", \"compute_capability\": \"%d.%d\", \"multiprocessors\": %d, \"driver\": %d, "
+            "\"runtime\": %d},\n",
+            o.predict ? "RTX 5080 (no device was used)" : device.name, device.major, device.minor, device.n_sm,
+            device.driver_version, device.runtime_version);
+    fprintf(f,
+            "  \"peak\": {\"bf16_tflops\": %.3f, \"memory_gbs\": %.3f},\n  \"tokens\": %lld,\n  \"rank\": %lld,\n  "
+            "\"repeats\": %d,\n",
+            o.tflops, o.gbs, (long long)o.tokens, (long long)o.rank, o.predict ? 0 : o.repeats);
     if (o.predict)
-        fprintf(f, "  \"assumed\": {\"of_tensor_peak\": %.2f, \"of_memory_peak\": %.2f, \"launch_ms\": %.4f},\n", EXPECTED_TENSOR, EXPECTED_MEMORY, LAUNCH_MS);
+        fprintf(f, "  \"assumed\": {\"of_tensor_peak\": %.2f, \"of_memory_peak\": %.2f, \"launch_ms\": %.4f},\n",
+                EXPECTED_TENSOR, EXPECTED_MEMORY, LAUNCH_MS);
     fprintf(f, "  \"models\": [");
     bool first = true;
     for (int i = 0; i < N_KERNEL_MODELS; i++) {

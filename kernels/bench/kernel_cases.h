@@ -1,5 +1,5 @@
-/* What bkl_kernel_bench runs: every op over the shapes of the two target models, how often a training step calls it, and what it must
- * compute and move at least. */
+/* What bkl_kernel_bench runs: every op over the shapes of the two target models, how often a training step calls it, and what
+ * it must compute and move at least. */
 #ifndef BKL_KERNEL_CASES_H
 #define BKL_KERNEL_CASES_H
 

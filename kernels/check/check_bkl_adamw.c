@@ -1,4 +1,5 @@
-/* The device's AdamW (f32 and 8-bit) and gradient norm: f32 against the CPU's reference, 8-bit against its own formula in double. */
+/* The device's AdamW (f32 and 8-bit) and gradient norm: f32 against the CPU's reference, 8-bit against its own formula in
+ * double. */
 #include "device_check.h"
 
 #include "base/num.h"
@@ -10,10 +11,13 @@ static const struct {
 
 static bkl_adamw_coefficients coefficients_of(int64_t step)
 {
-    return (bkl_adamw_coefficients){
-        .decay = (float)(1 - HYPER.lr * HYPER.weight_decay), .beta2 = (float)HYPER.beta2, .one_minus_beta1 = (float)(1 - HYPER.beta1),
-        .one_minus_beta2 = (float)(1 - HYPER.beta2), .root_correction2 = (float)sqrt(1 - pow(HYPER.beta2, (double)step)), .eps = (float)HYPER.eps,
-        .step_size = (float)(HYPER.lr / (1 - pow(HYPER.beta1, (double)step)))};
+    return (bkl_adamw_coefficients){.decay = (float)(1 - HYPER.lr * HYPER.weight_decay),
+                                    .beta2 = (float)HYPER.beta2,
+                                    .one_minus_beta1 = (float)(1 - HYPER.beta1),
+                                    .one_minus_beta2 = (float)(1 - HYPER.beta2),
+                                    .root_correction2 = (float)sqrt(1 - pow(HYPER.beta2, (double)step)),
+                                    .eps = (float)HYPER.eps,
+                                    .step_size = (float)(HYPER.lr / (1 - pow(HYPER.beta1, (double)step)))};
 }
 
 static void check_case(int64_t n, double grad_scale)
@@ -31,11 +35,28 @@ static void check_case(int64_t n, double grad_scale)
         const bkl_adamw_coefficients c = coefficients_of(step);
         bkl_adamw_coefficients *d_c = device_bytes(&c, sizeof c);
         float *d_g = device_f32(g, n);
-        run_op(adamw, {.p = d_p, .m = d_m, .v = d_v, .p_bf16 = d_rounded, .g = d_g, .grad_scale = grad_scale == 1 ? NULL : d_scale, .coefficients = d_c, .n = n});
+        run_op(adamw, {.p = d_p,
+                       .m = d_m,
+                       .v = d_v,
+                       .p_bf16 = d_rounded,
+                       .g = d_g,
+                       .grad_scale = grad_scale == 1 ? NULL : d_scale,
+                       .coefficients = d_c,
+                       .n = n});
         device_drop(d_c), device_drop(d_g);
-        assert_int_equal(AG_OK, ag_adamw(&ref, &(ag_adamw_args){.p = ag_vec_f32(p, n), .m = ag_vec_f32(m, n), .v = ag_vec_f32(v, n), .g = ag_vec_f32(g, n), .lr = HYPER.lr,
-                                                                .beta1 = HYPER.beta1, .beta2 = HYPER.beta2, .eps = HYPER.eps, .weight_decay = HYPER.weight_decay,
-                                                                .grad_scale = grad_scale, .step = step}, &err));
+        assert_int_equal(AG_OK, ag_adamw(&ref,
+                                         &(ag_adamw_args){.p = ag_vec_f32(p, n),
+                                                          .m = ag_vec_f32(m, n),
+                                                          .v = ag_vec_f32(v, n),
+                                                          .g = ag_vec_f32(g, n),
+                                                          .lr = HYPER.lr,
+                                                          .beta1 = HYPER.beta1,
+                                                          .beta2 = HYPER.beta2,
+                                                          .eps = HYPER.eps,
+                                                          .weight_decay = HYPER.weight_decay,
+                                                          .grad_scale = grad_scale,
+                                                          .step = step},
+                                         &err));
     }
     check_f32(d_p, p, n, TOLERANCE_F32_ELEMENT, "p");
     check_f32(d_m, m, n, TOLERANCE_F32_ELEMENT, "m");
@@ -64,8 +85,8 @@ static uint8_t nearest(const float *map, float x)
 }
 
 /* One block's step from the stored codes, by the formula in double; the new codes in m8 and v8. */
-static void step8_ref(float *p, uint8_t *m8, uint8_t *v8, float *m_scale, float *v_scale, const float *g, int64_t n, const float *map1, const float *map2,
-                      const bkl_adamw_coefficients *c)
+static void step8_ref(float *p, uint8_t *m8, uint8_t *v8, float *m_scale, float *v_scale, const float *g, int64_t n,
+                      const float *map1, const float *map2, const bkl_adamw_coefficients *c)
 {
     float m[256], v[256], m_most = 0, v_most = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -75,7 +96,8 @@ static void step8_ref(float *p, uint8_t *m8, uint8_t *v8, float *m_scale, float 
         m_most = fmaxf(m_most, fabsf(m[i])), v_most = fmaxf(v_most, v[i]);
     }
     *m_scale = m_most, *v_scale = v_most;
-    for (int64_t i = 0; i < n; i++) m8[i] = nearest(map1, m_most > 0 ? m[i] / m_most : 0), v8[i] = nearest(map2, v_most > 0 ? v[i] / v_most : 0);
+    for (int64_t i = 0; i < n; i++)
+        m8[i] = nearest(map1, m_most > 0 ? m[i] / m_most : 0), v8[i] = nearest(map2, v_most > 0 ? v[i] / v_most : 0);
 }
 
 static void moments_of_8_bits_follow_their_formula(void **state)
@@ -87,11 +109,13 @@ static void moments_of_8_bits_follow_their_formula(void **state)
         float map2[256];
         for (int i = 0; i < 256; i++) map2[i] = (float)pow(i / 255.0, 4); /* an unsigned map: fine near 0 */
         const float *map1 = ag_dynamic_map_signed();
-        float *p = host_floats(n), *g = host_floats(n), *m_scale = calloc((size_t)n_blocks, sizeof(float)), *v_scale = calloc((size_t)n_blocks, sizeof(float));
+        float *p = host_floats(n), *g = host_floats(n), *m_scale = calloc((size_t)n_blocks, sizeof(float)),
+              *v_scale = calloc((size_t)n_blocks, sizeof(float));
         uint8_t *m8 = calloc((size_t)n, 1), *v8 = calloc((size_t)n, 1), *got = malloc((size_t)n);
         assert_true(m_scale && v_scale && m8 && v8 && got);
         check_fill(p, n, 1, 1);
-        float *d_p = device_f32(p, n), *d_ms = device_f32(m_scale, n_blocks), *d_vs = device_f32(v_scale, n_blocks), *d_map1 = device_f32(map1, 256), *d_map2 = device_f32(map2, 256);
+        float *d_p = device_f32(p, n), *d_ms = device_f32(m_scale, n_blocks), *d_vs = device_f32(v_scale, n_blocks),
+              *d_map1 = device_f32(map1, 256), *d_map2 = device_f32(map2, 256);
         uint8_t *d_m8 = device_bytes(m8, (size_t)n), *d_v8 = device_bytes(v8, (size_t)n);
         for (int64_t step = 1; step <= 3; step++) {
             check_fill(g, n, 20 + (uint32_t)step, 1);
@@ -100,10 +124,20 @@ static void moments_of_8_bits_follow_their_formula(void **state)
             const bkl_adamw_coefficients c = coefficients_of(step);
             bkl_adamw_coefficients *d_c = device_bytes(&c, sizeof c);
             float *d_g = device_f32(g, n);
-            run_op(adamw8, {.p = d_p, .m = d_m8, .v = d_v8, .m_scale = d_ms, .v_scale = d_vs, .signed_map = d_map1, .unsigned_map = d_map2, .g = d_g, .coefficients = d_c, .n = n});
+            run_op(adamw8, {.p = d_p,
+                            .m = d_m8,
+                            .v = d_v8,
+                            .m_scale = d_ms,
+                            .v_scale = d_vs,
+                            .signed_map = d_map1,
+                            .unsigned_map = d_map2,
+                            .g = d_g,
+                            .coefficients = d_c,
+                            .n = n});
             device_drop(d_c), device_drop(d_g);
             for (int64_t b = 0; b < n_blocks; b++)
-                step8_ref(p + 256 * b, m8 + 256 * b, v8 + 256 * b, m_scale + b, v_scale + b, g + 256 * b, n - 256 * b < 256 ? n - 256 * b : 256, map1, map2, &c);
+                step8_ref(p + 256 * b, m8 + 256 * b, v8 + 256 * b, m_scale + b, v_scale + b, g + 256 * b,
+                          n - 256 * b < 256 ? n - 256 * b : 256, map1, map2, &c);
             /* the codes agree but for values halfway between two, where a fused multiply-add decides */
             int64_t differ = 0;
             fetch_bytes(got, d_m8, (size_t)n);
@@ -112,7 +146,8 @@ static void moments_of_8_bits_follow_their_formula(void **state)
             for (int64_t i = 0; i < n; i++) differ += abs(got[i] - v8[i]) > 0;
             if (differ > n / 500) fail_msg("%lld of %lld codes differ", (long long)differ, (long long)(2 * n));
         }
-        check_f32(d_p, p, n, device_info.emulated ? TOLERANCE_F32_ELEMENT : 1e-3, "p"); /* a code that differs moves its element */
+        check_f32(d_p, p, n, device_info.emulated ? TOLERANCE_F32_ELEMENT : 1e-3,
+                  "p"); /* a code that differs moves its element */
         check_f32(d_ms, m_scale, n_blocks, 1e-5, "m's scales");
         void *device[] = {d_p, d_ms, d_vs, d_map1, d_map2, d_m8, d_v8};
         for (size_t i = 0; i < sizeof device / sizeof *device; i++) device_drop(device[i]);

@@ -1,5 +1,5 @@
-/* The device's attention against the CPU's reference, over its cases whose heads the device takes (D a multiple of 16). Documents of
- * a packed row go in as the first key that each query sees. */
+/* The device's attention against the CPU's reference, over its cases whose heads the device takes (D a multiple of 16).
+ * Documents of a packed row go in as the first key that each query sees. */
 #include "device_check.h"
 #include "support/attention_problem.h"
 
@@ -20,7 +20,8 @@ static documents documents_of(const attention_problem *p)
     return d;
 }
 
-static void check_case(int64_t T, int64_t S, int64_t H, int64_t G, int64_t D, ag_attention_layout layout, int64_t window, double largest, bool gaps)
+static void check_case(int64_t T, int64_t S, int64_t H, int64_t G, int64_t D, ag_attention_layout layout, int64_t window,
+                       double largest, bool gaps)
 {
     attention_problem want = attention_problem_create(T, S, H, G, D, layout, window, largest);
     const int64_t n = T * H * D, n_kv = S * G * D, gap = gaps ? 16 : 0, q_pitch = H * D + gap, kv_pitch = G * D + gap;
@@ -30,28 +31,69 @@ static void check_case(int64_t T, int64_t S, int64_t H, int64_t G, int64_t D, ag
         bkl_bf16 **to;
         float *from;
         int64_t rows, width, pitch;
-    } in[] = {{&d_q, want.q, T, H * D, q_pitch}, {&d_k, want.k, S, G * D, kv_pitch}, {&d_v, want.v, S, G * D, kv_pitch}, {&d_do, want.d_o, T, H * D, H * D}};
+    } in[] = {{&d_q, want.q, T, H * D, q_pitch},
+              {&d_k, want.k, S, G * D, kv_pitch},
+              {&d_v, want.v, S, G * D, kv_pitch},
+              {&d_do, want.d_o, T, H * D, H * D}};
     for (size_t i = 0; i < sizeof in / sizeof *in; i++) {
         for (int64_t r = 0; r < in[i].rows; r++)
-            for (int64_t c = 0; c < in[i].pitch; c++) wide[r * in[i].pitch + c] = c < in[i].width ? in[i].from[r * in[i].width + c] : 1e30f;
+            for (int64_t c = 0; c < in[i].pitch; c++)
+                wide[r * in[i].pitch + c] = c < in[i].width ? in[i].from[r * in[i].width + c] : 1e30f;
         *in[i].to = device_bf16(wide, in[i].rows * in[i].pitch);
         for (int64_t r = 0; r < in[i].rows; r++)
             for (int64_t c = 0; c < in[i].width; c++) in[i].from[r * in[i].width + c] = wide[r * in[i].pitch + c];
     }
     documents docs = documents_of(&want);
-    int32_t *d_first = docs.first_key ? device_i32(docs.first_key, T) : NULL, *d_last = docs.last_query ? device_i32(docs.last_query, T) : NULL;
-    bkl_bf16 *d_o = device_bf16(NULL, n), *d_dq = device_bf16(NULL, n), *d_dk = device_bf16(NULL, n_kv), *d_dv = device_bf16(NULL, n_kv);
+    int32_t *d_first = docs.first_key ? device_i32(docs.first_key, T) : NULL,
+            *d_last = docs.last_query ? device_i32(docs.last_query, T) : NULL;
+    bkl_bf16 *d_o = device_bf16(NULL, n), *d_dq = device_bf16(NULL, n), *d_dk = device_bf16(NULL, n_kv),
+             *d_dv = device_bf16(NULL, n_kv);
     float *d_lse = device_f32(NULL, T * H);
-    run_op(attention_fwd, {.o = d_o, .lse = d_lse, .q = d_q, .k = d_k, .v = d_v, .first_key = d_first, .T = T, .S = S, .H = H, .G = G, .D = D,
-                           .q_pitch = q_pitch, .kv_pitch = kv_pitch, .o_pitch = H * D, .window = window, .scale = want.scale});
-    run_op(attention_bwd, {.dq = d_dq, .dk = d_dk, .dv = d_dv, .d_o = d_do, .o = d_o, .q = d_q, .k = d_k, .v = d_v, .lse = d_lse, .first_key = d_first,
-                           .last_query = d_last, .T = T, .S = S, .H = H, .G = G, .D = D, .q_pitch = q_pitch, .kv_pitch = kv_pitch, .o_pitch = H * D,
-                           .dq_pitch = H * D, .dkv_pitch = G * D, .window = window, .scale = want.scale});
+    run_op(attention_fwd, {.o = d_o,
+                           .lse = d_lse,
+                           .q = d_q,
+                           .k = d_k,
+                           .v = d_v,
+                           .first_key = d_first,
+                           .T = T,
+                           .S = S,
+                           .H = H,
+                           .G = G,
+                           .D = D,
+                           .q_pitch = q_pitch,
+                           .kv_pitch = kv_pitch,
+                           .o_pitch = H * D,
+                           .window = window,
+                           .scale = want.scale});
+    run_op(attention_bwd, {.dq = d_dq,
+                           .dk = d_dk,
+                           .dv = d_dv,
+                           .d_o = d_do,
+                           .o = d_o,
+                           .q = d_q,
+                           .k = d_k,
+                           .v = d_v,
+                           .lse = d_lse,
+                           .first_key = d_first,
+                           .last_query = d_last,
+                           .T = T,
+                           .S = S,
+                           .H = H,
+                           .G = G,
+                           .D = D,
+                           .q_pitch = q_pitch,
+                           .kv_pitch = kv_pitch,
+                           .o_pitch = H * D,
+                           .dq_pitch = H * D,
+                           .dkv_pitch = G * D,
+                           .window = window,
+                           .scale = want.scale});
 
     ag_backend ref = check_backend(AG_CPU_REF, 2);
     attention_problem_run(&want, &ref, AG_COMPUTE_F32);
     attention_problem got = attention_problem_like(&want);
-    fetch_bf16(got.o, d_o, n), fetch_f32(got.lse, d_lse, T * H), fetch_bf16(got.dq, d_dq, n), fetch_bf16(got.dk, d_dk, n_kv), fetch_bf16(got.dv, d_dv, n_kv);
+    fetch_bf16(got.o, d_o, n), fetch_f32(got.lse, d_lse, T * H), fetch_bf16(got.dq, d_dq, n), fetch_bf16(got.dk, d_dk, n_kv),
+        fetch_bf16(got.dv, d_dv, n_kv);
     for (int64_t t = 0; t < T && docs.first_key; t++)
         for (int64_t h = 0; h < H && docs.first_key[t] < 0; h++) {
             assert_true(isinf(got.lse[t * H + h]));
@@ -93,8 +135,18 @@ static void wrong_sizes_are_refused_with_a_sentence(void **state)
     must_refuse(BKL_E_SHAPE, "S = 4", bkl->attention_fwd(device_stream, &fwd, NULL, 0));
     fwd.S = 8, fwd.D = 144, fwd.q_pitch = fwd.o_pitch = 288, fwd.kv_pitch = 144;
     must_refuse(BKL_E_UNSUPPORTED, "144 values", bkl->attention_fwd(device_stream, &fwd, NULL, 0));
-    bkl_attention_bwd_args bwd = {.T = 8, .S = 8, .H = 2, .G = 1, .D = 64, .q_pitch = 128, .o_pitch = 128, .kv_pitch = 64, .dq_pitch = 128, .dkv_pitch = 64};
-    must_refuse(BKL_E_WORKSPACE, "needs", bkl->attention_bwd(device_stream, &bwd, NULL, bkl->attention_bwd_workspace(&bwd) - 1));
+    bkl_attention_bwd_args bwd = {.T = 8,
+                                  .S = 8,
+                                  .H = 2,
+                                  .G = 1,
+                                  .D = 64,
+                                  .q_pitch = 128,
+                                  .o_pitch = 128,
+                                  .kv_pitch = 64,
+                                  .dq_pitch = 128,
+                                  .dkv_pitch = 64};
+    must_refuse(BKL_E_WORKSPACE, "needs",
+                bkl->attention_bwd(device_stream, &bwd, NULL, bkl->attention_bwd_workspace(&bwd) - 1));
 }
 
 int main(void)

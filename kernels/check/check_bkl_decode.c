@@ -6,17 +6,31 @@
 #include "model/sampling.h"
 
 /* B sequences of S keys each at most; sequence b has lengths[b] of them. */
-static void check_attention(int64_t B, int64_t S, int64_t H, int64_t G, int64_t D, int64_t window, int64_t gap, const int32_t *lengths)
+static void check_attention(int64_t B, int64_t S, int64_t H, int64_t G, int64_t D, int64_t window, int64_t gap,
+                            const int32_t *lengths)
 {
     const int64_t kv_pitch = G * D + gap, sequence_pitch = S * kv_pitch + gap, n = B * sequence_pitch;
     float *q = host_floats(B * H * D), *k = host_floats(n), *v = host_floats(n), *o = host_floats(B * H * D);
     float *dense_k = host_floats(B * S * G * D), *dense_v = host_floats(B * S * G * D);
     check_fill(q, B * H * D, 1, 2), check_fill(k, n, 2, 1), check_fill(v, n, 3, 2);
-    bkl_bf16 *d_q = device_bf16(q, B * H * D), *d_k = device_bf16(k, n), *d_v = device_bf16(v, n), *d_o = device_bf16(NULL, B * H * D);
+    bkl_bf16 *d_q = device_bf16(q, B * H * D), *d_k = device_bf16(k, n), *d_v = device_bf16(v, n),
+             *d_o = device_bf16(NULL, B * H * D);
     int32_t *d_lengths = device_i32(lengths, B);
     const float scale = 1 / sqrtf((float)D);
-    run_op(attention_decode, {.o = d_o, .q = d_q, .k = d_k, .v = d_v, .lengths = d_lengths, .B = B, .S = S, .H = H, .G = G, .D = D, .kv_pitch = kv_pitch,
-                              .sequence_pitch = sequence_pitch, .window = window, .scale = scale});
+    run_op(attention_decode, {.o = d_o,
+                              .q = d_q,
+                              .k = d_k,
+                              .v = d_v,
+                              .lengths = d_lengths,
+                              .B = B,
+                              .S = S,
+                              .H = H,
+                              .G = G,
+                              .D = D,
+                              .kv_pitch = kv_pitch,
+                              .sequence_pitch = sequence_pitch,
+                              .window = window,
+                              .scale = scale});
 
     ag_attention_span *spans = calloc((size_t)B, sizeof *spans);
     assert_non_null(spans);
@@ -33,8 +47,16 @@ static void check_attention(int64_t B, int64_t S, int64_t H, int64_t G, int64_t 
     ag_backend ref = check_backend(AG_CPU_REF, 1);
     ag_err err;
     check_backend_scratch(&ref, ag_attention_scratch_bytes(&ref, B, longest, H, G, D));
-    if (ag_attention_fwd(&ref, &(ag_attention_fwd_args){.o = ag_cube_f32(o, B, H, D), .q = ag_cube_f32(q, B, H, D), .k = ag_cube_f32(dense_k, B * S, G, D),
-                                                        .v = ag_cube_f32(dense_v, B * S, G, D), .spans = spans, .n_spans = n_spans, .window = window, .scale = scale}, &err))
+    if (ag_attention_fwd(&ref,
+                         &(ag_attention_fwd_args){.o = ag_cube_f32(o, B, H, D),
+                                                  .q = ag_cube_f32(q, B, H, D),
+                                                  .k = ag_cube_f32(dense_k, B * S, G, D),
+                                                  .v = ag_cube_f32(dense_v, B * S, G, D),
+                                                  .spans = spans,
+                                                  .n_spans = n_spans,
+                                                  .window = window,
+                                                  .scale = scale},
+                         &err))
         fail_msg("%s", err.text);
     check_backend_free(&ref);
     check_bf16(d_o, o, B * H * D, 0x1p-8 + tolerance_attention_f32((double)(D + S), 4), "o");
@@ -72,8 +94,18 @@ static void check_sampling(int64_t V, ag_sampling s, int64_t n_seen, float sprea
     float *d_logits = device_f32(logits, draws * V);
     double *d_uniform = device_bytes(uniform, (size_t)draws * sizeof *uniform);
     int32_t *d_seen = n_seen ? device_i32(seen, draws * n_seen) : NULL, *d_out = device_i32(NULL, draws);
-    run_op(sample, {.out = d_out, .logits = d_logits, .uniform = d_uniform, .seen = d_seen, .n_rows = draws, .V = V, .n_seen = n_seen, .temperature = s.temperature,
-                    .top_k = s.top_k, .top_p = s.top_p, .min_p = s.min_p, .repeat_penalty = s.repeat_penalty});
+    run_op(sample, {.out = d_out,
+                    .logits = d_logits,
+                    .uniform = d_uniform,
+                    .seen = d_seen,
+                    .n_rows = draws,
+                    .V = V,
+                    .n_seen = n_seen,
+                    .temperature = s.temperature,
+                    .top_k = s.top_k,
+                    .top_p = s.top_p,
+                    .min_p = s.min_p,
+                    .repeat_penalty = s.repeat_penalty});
     fetch_bytes(got, d_out, (size_t)draws * sizeof *got);
     ag_chooser *chooser = ag_chooser_create(V);
     for (int i = 0; i < draws; i++) {
@@ -112,10 +144,13 @@ static void the_sampler_chooses_as_the_cpu_does(void **state)
 static void wrong_values_are_refused_with_a_sentence(void **state)
 {
     (void)state;
-    must_refuse(BKL_E_SHAPE, "top-p 0", bkl->sample(device_stream, &(bkl_sample_args){.n_rows = 1, .V = 2, .repeat_penalty = 1}, NULL, 0));
+    must_refuse(BKL_E_SHAPE, "top-p 0",
+                bkl->sample(device_stream, &(bkl_sample_args){.n_rows = 1, .V = 2, .repeat_penalty = 1}, NULL, 0));
     bkl_sample_args s = {.n_rows = 1, .V = 2, .top_p = 1, .repeat_penalty = 2, .n_seen = 1};
     must_refuse(BKL_E_WORKSPACE, "needs 8", bkl->sample(device_stream, &s, NULL, 0));
-    must_refuse(BKL_E_SHAPE, "H = 3", bkl->attention_decode(device_stream, &(bkl_attention_decode_args){.B = 1, .S = 1, .H = 3, .G = 2, .D = 8}, NULL, 0));
+    must_refuse(
+        BKL_E_SHAPE, "H = 3",
+        bkl->attention_decode(device_stream, &(bkl_attention_decode_args){.B = 1, .S = 1, .H = 3, .G = 2, .D = 8}, NULL, 0));
 }
 
 int main(void)

@@ -1,5 +1,6 @@
-/* The device's bf16 GEMM against the CPU's reference of linear: y = x·Wᵀ and dx = dy·W, over linear's cases that the device takes
- * (with rows rounded up to its multiples of 8), results in bf16 and f32, added and overwritten, with room between rows. */
+/* The device's bf16 GEMM against the CPU's reference of linear: y = x·Wᵀ and dx = dy·W, over linear's cases that the device
+ * takes (with rows rounded up to its multiples of 8), results in bf16 and f32, added and overwritten, with room between rows.
+ */
 #include "device_check.h"
 
 #include "base/num.h"
@@ -14,15 +15,29 @@ typedef struct {
 static void check_case(int64_t M, int64_t K, int64_t N, variant v)
 {
     const int64_t y_pitch = N + v.gap, a_pitch = K + v.gap, b_pitch = (v.is_kn ? N : K) + v.gap, b_rows = v.is_kn ? K : N;
-    float *a = host_floats(M * a_pitch), *b = host_floats(b_rows * b_pitch), *y = host_floats(M * y_pitch), *bias = host_floats(N);
+    float *a = host_floats(M * a_pitch), *b = host_floats(b_rows * b_pitch), *y = host_floats(M * y_pitch),
+          *bias = host_floats(N);
     float *dense_a = host_floats(M * K), *dense_b = host_floats(N * K), *dense_y = host_floats(M * N);
-    check_fill(a, M * a_pitch, 1, 1), check_fill(b, b_rows * b_pitch, 2, 1), check_fill(y, M * y_pitch, 3, 1), check_fill(bias, N, 4, 2);
+    check_fill(a, M * a_pitch, 1, 1), check_fill(b, b_rows * b_pitch, 2, 1), check_fill(y, M * y_pitch, 3, 1),
+        check_fill(bias, N, 4, 2);
 
     bkl_bf16 *d_a = device_bf16(a, M * a_pitch), *d_b = device_bf16(b, b_rows * b_pitch);
     void *d_y = v.is_f32 ? (void *)device_f32(y, M * y_pitch) : (void *)device_bf16(y, M * y_pitch);
     float *d_bias = v.bias ? device_f32(bias, N) : NULL;
-    run_op(gemm, {.y = d_y, .a = d_a, .b = d_b, .bias = d_bias, .M = M, .N = N, .K = K, .y_pitch = y_pitch, .a_pitch = a_pitch, .b_pitch = b_pitch,
-                  .scale = v.scale, .b_is_kn = v.is_kn, .y_is_f32 = v.is_f32, .accumulate = v.accumulate});
+    run_op(gemm, {.y = d_y,
+                  .a = d_a,
+                  .b = d_b,
+                  .bias = d_bias,
+                  .M = M,
+                  .N = N,
+                  .K = K,
+                  .y_pitch = y_pitch,
+                  .a_pitch = a_pitch,
+                  .b_pitch = b_pitch,
+                  .scale = v.scale,
+                  .b_is_kn = v.is_kn,
+                  .y_is_f32 = v.is_f32,
+                  .accumulate = v.accumulate});
 
     for (int64_t m = 0; m < M; m++)
         for (int64_t k = 0; k < K; k++) dense_a[m * K + k] = a[m * a_pitch + k];
@@ -33,9 +48,16 @@ static void check_case(int64_t M, int64_t K, int64_t N, variant v)
     const ag_backend ref = check_backend(AG_CPU_REF, 1);
     const ag_weight w = {.type = AG_W_F32, .N = N, .K = K, .data = dense_b};
     ag_err err;
-    assert_int_equal(AG_OK, ag_linear_fwd(&ref, &(ag_linear_fwd_args){.y = {ag_mat_f32(dense_y, M, N)}, .w = {&w}, .bias = {v.bias ? bias : NULL}, .n = 1,
-                                                                      .accumulate = v.accumulate, .scale = v.scale,
-                                                                      .x = ag_mat_f32(dense_a, M, K), .compute = AG_COMPUTE_BF16}, &err));
+    assert_int_equal(AG_OK, ag_linear_fwd(&ref,
+                                          &(ag_linear_fwd_args){.y = {ag_mat_f32(dense_y, M, N)},
+                                                                .w = {&w},
+                                                                .bias = {v.bias ? bias : NULL},
+                                                                .n = 1,
+                                                                .accumulate = v.accumulate,
+                                                                .scale = v.scale,
+                                                                .x = ag_mat_f32(dense_a, M, K),
+                                                                .compute = AG_COMPUTE_BF16},
+                                          &err));
     for (int64_t m = 0; m < M; m++)
         for (int64_t n = 0; n < N; n++) y[m * y_pitch + n] = dense_y[m * N + n];
     if (v.is_f32)
@@ -80,7 +102,9 @@ static void wrong_sizes_are_refused_with_a_sentence(void **state)
 {
     (void)state;
     must_refuse(BKL_E_SHAPE, "K = 7", bkl->gemm(device_stream, &(bkl_gemm_args){.M = 1, .N = 8, .K = 7}, NULL, 0));
-    must_refuse(BKL_E_SHAPE, "pitches of 8", bkl->gemm(device_stream, &(bkl_gemm_args){.M = 1, .N = 8, .K = 16, .a_pitch = 8, .b_pitch = 16, .y_pitch = 8}, NULL, 0));
+    must_refuse(BKL_E_SHAPE, "pitches of 8",
+                bkl->gemm(device_stream, &(bkl_gemm_args){.M = 1, .N = 8, .K = 16, .a_pitch = 8, .b_pitch = 16, .y_pitch = 8},
+                          NULL, 0));
 }
 
 int main(void)

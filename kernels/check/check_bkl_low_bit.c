@@ -28,7 +28,8 @@ static int nearest(double x, double (*value)(int), int n, int sign)
 static int nearest_e4m3(double x) { return nearest(x, e4m3_value, 127, 128); } /* code 127 is NaN */
 static int nearest_e2m1(double x) { return nearest(x, e2m1_value, 8, 8); }
 
-/* ---- a matrix in both forms ----------------------------------------------------------------------------------------------- */
+/* ---- a matrix in both forms -----------------------------------------------------------------------------------------------
+ */
 typedef struct {
     int64_t rows, K;
     bool is_fp4;
@@ -54,7 +55,14 @@ static low_bit_matrix matrix_create(int64_t rows, int64_t K, bool is_fp4, uint32
     m.codes = device_bytes(NULL, n_codes);
     if (is_fp4) m.block_scale = device_bytes(NULL, n_blocks);
     else m.row_scale = device_f32(NULL, rows);
-    run_op(low_bit_quantize, {.codes = m.codes, .row_scale = m.row_scale, .block_scale = m.block_scale, .x = d_x, .M = rows, .K = K, .scale = UNIT, .is_fp4 = is_fp4});
+    run_op(low_bit_quantize, {.codes = m.codes,
+                              .row_scale = m.row_scale,
+                              .block_scale = m.block_scale,
+                              .x = d_x,
+                              .M = rows,
+                              .K = K,
+                              .scale = UNIT,
+                              .is_fp4 = is_fp4});
     fetch_bytes(codes, m.codes, n_codes);
     if (is_fp4) fetch_bytes(blocks, m.block_scale, n_blocks);
     else fetch_f32(scales, m.row_scale, rows);
@@ -65,11 +73,15 @@ static low_bit_matrix matrix_create(int64_t rows, int64_t K, bool is_fp4, uint32
             assert_int_equal(blocks[i / 16], nearest_e4m3(most / 6.0f / UNIT));
             const float scale = (float)e4m3_value(blocks[i / 16]) * UNIT, by = scale > 0 ? 1 / scale : 0;
             const int code = codes[i / 2] >> (i % 2 * 4) & 15;
-            if (code != nearest_e2m1(x[i] * by)) fail_msg("[%lld] %.9g / %.9g has the code %d, not %d", (long long)i, (double)x[i], (double)scale, code, nearest_e2m1(x[i] * by));
+            if (code != nearest_e2m1(x[i] * by))
+                fail_msg("[%lld] %.9g / %.9g has the code %d, not %d", (long long)i, (double)x[i], (double)scale, code,
+                         nearest_e2m1(x[i] * by));
             m.values[i] = e2m1_value(code) * e4m3_value(blocks[i / 16]);
         } else {
             const int code = codes[i];
-            if (code != nearest_e4m3(x[i] / scales[i / K])) fail_msg("[%lld] %.9g has the code %d, not %d", (long long)i, (double)x[i], code, nearest_e4m3(x[i] / scales[i / K]));
+            if (code != nearest_e4m3(x[i] / scales[i / K]))
+                fail_msg("[%lld] %.9g has the code %d, not %d", (long long)i, (double)x[i], code,
+                         nearest_e4m3(x[i] / scales[i / K]));
             m.values[i] = e4m3_value(code) * scales[i / K];
         }
     }
@@ -90,8 +102,18 @@ static void check_case(int64_t M, int64_t N, int64_t K, bool is_fp4)
 {
     low_bit_matrix a = matrix_create(M, K, is_fp4, 1), b = matrix_create(N, K, is_fp4, 2);
     bkl_bf16 *d_y = device_bf16(NULL, M * N);
-    const bkl_low_bit_gemm_args args = {.y = d_y, .a = a.codes, .b = b.codes, .a_row_scale = a.row_scale, .b_row_scale = b.row_scale, .a_block_scale = a.block_scale,
-                                        .b_block_scale = b.block_scale, .M = M, .N = N, .K = K, .scale = is_fp4 ? UNIT * UNIT : 1, .is_fp4 = is_fp4};
+    const bkl_low_bit_gemm_args args = {.y = d_y,
+                                        .a = a.codes,
+                                        .b = b.codes,
+                                        .a_row_scale = a.row_scale,
+                                        .b_row_scale = b.row_scale,
+                                        .a_block_scale = a.block_scale,
+                                        .b_block_scale = b.block_scale,
+                                        .M = M,
+                                        .N = N,
+                                        .K = K,
+                                        .scale = is_fp4 ? UNIT * UNIT : 1,
+                                        .is_fp4 = is_fp4};
     const bkl_status status = bkl->low_bit_gemm(device_stream, &args, NULL, 0);
     if (status == BKL_E_UNSUPPORTED && device_info.major != 12) {
         refused = true;
@@ -133,9 +155,12 @@ static void wrong_sizes_are_refused_with_a_sentence(void **state)
 {
     (void)state;
     if (refused) skip();
-    must_refuse(BKL_E_SHAPE, "K = 32", bkl->low_bit_gemm(device_stream, &(bkl_low_bit_gemm_args){.M = 1, .N = 8, .K = 32}, NULL, 0));
-    must_refuse(BKL_E_SHAPE, "scales are missing", bkl->low_bit_gemm(device_stream, &(bkl_low_bit_gemm_args){.M = 1, .N = 8, .K = 64}, NULL, 0));
-    must_refuse(BKL_E_SHAPE, "K = 8", bkl->low_bit_quantize(device_stream, &(bkl_low_bit_quantize_args){.M = 1, .K = 8}, NULL, 0));
+    must_refuse(BKL_E_SHAPE, "K = 32",
+                bkl->low_bit_gemm(device_stream, &(bkl_low_bit_gemm_args){.M = 1, .N = 8, .K = 32}, NULL, 0));
+    must_refuse(BKL_E_SHAPE, "scales are missing",
+                bkl->low_bit_gemm(device_stream, &(bkl_low_bit_gemm_args){.M = 1, .N = 8, .K = 64}, NULL, 0));
+    must_refuse(BKL_E_SHAPE, "K = 8",
+                bkl->low_bit_quantize(device_stream, &(bkl_low_bit_quantize_args){.M = 1, .K = 8}, NULL, 0));
 }
 
 int main(void)

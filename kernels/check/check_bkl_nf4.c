@@ -51,7 +51,8 @@ static void wrong_sizes_are_refused_with_a_sentence(void **state)
 {
     (void)state;
     must_refuse(BKL_E_SHAPE, "65 values", bkl->nf4_quantize(device_stream, &(bkl_nf4_quantize_args){.n = 65}, NULL, 0));
-    must_refuse(BKL_E_SHAPE, "rows of 100", bkl->nf4_dequantize(device_stream, &(bkl_nf4_dequantize_args){.w = {.N = 8, .K = 100}}, NULL, 0));
+    must_refuse(BKL_E_SHAPE, "rows of 100",
+                bkl->nf4_dequantize(device_stream, &(bkl_nf4_dequantize_args){.w = {.N = 8, .K = 100}}, NULL, 0));
 }
 
 int main(void)

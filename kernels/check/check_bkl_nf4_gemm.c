@@ -5,13 +5,15 @@
 #include "base/num.h"
 #include "ops/lora/dropout_hash.h"
 
-static void add_product(float *y, const float *left, const float *right, int64_t M, int64_t N, int64_t R, float scale, bool right_is_kn, const ag_dropout *dropout)
+static void add_product(float *y, const float *left, const float *right, int64_t M, int64_t N, int64_t R, float scale,
+                        bool right_is_kn, const ag_dropout *dropout)
 {
     for (int64_t m = 0; m < M; m++)
         for (int64_t n = 0; n < N; n++) {
             double sum = 0;
             for (int64_t r = 0; r < R; r++) sum += (double)left[m * R + r] * right[right_is_kn ? r * N + n : n * R + r];
-            if (dropout && dropout->p > 0) sum = ag_dropout_keeps(dropout, (uint64_t)(m * N + n)) ? sum * ag_dropout_scale(dropout) : 0;
+            if (dropout && dropout->p > 0)
+                sum = ag_dropout_keeps(dropout, (uint64_t)(m * N + n)) ? sum * ag_dropout_scale(dropout) : 0;
             y[m * N + n] = (float)(y[m * N + n] + scale * sum);
         }
 }
@@ -26,19 +28,38 @@ typedef struct {
 static void check_forward(int64_t T, int64_t K, int64_t N, variant v)
 {
     nf4_problem w = nf4_problem_create(N, K, !v.single, 7);
-    float *x = host_floats(T * K), *y = host_floats(T * N), *h = host_floats(T * v.R), *b = host_floats(N * v.R), *bias = host_floats(N);
-    check_fill(x, T * K, 1, 1), check_fill(y, T * N, 2, 1), check_fill(h, T * v.R, 3, 1), check_fill(b, N * v.R, 4, 0.2f), check_fill(bias, N, 5, 1);
+    float *x = host_floats(T * K), *y = host_floats(T * N), *h = host_floats(T * v.R), *b = host_floats(N * v.R),
+          *bias = host_floats(N);
+    check_fill(x, T * K, 1, 1), check_fill(y, T * N, 2, 1), check_fill(h, T * v.R, 3, 1), check_fill(b, N * v.R, 4, 0.2f),
+        check_fill(bias, N, 5, 1);
     bkl_bf16 *d_x = device_bf16(x, T * K), *d_y = device_bf16(y, T * N), *d_h = NULL, *d_b = NULL;
     if (v.R) d_h = device_bf16(h, T * v.R), d_b = device_bf16(b, N * v.R);
     float *d_bias = v.bias ? device_f32(bias, N) : NULL;
-    run_op(nf4_fwd, {.y = d_y, .x = d_x, .w = w.device, .lora_h = d_h, .lora_b = d_b, .bias = d_bias, .T = T, .R = v.R, .y_pitch = N, .x_pitch = K,
-                     .scale = v.scale, .accumulate = v.accumulate});
+    run_op(nf4_fwd, {.y = d_y,
+                     .x = d_x,
+                     .w = w.device,
+                     .lora_h = d_h,
+                     .lora_b = d_b,
+                     .bias = d_bias,
+                     .T = T,
+                     .R = v.R,
+                     .y_pitch = N,
+                     .x_pitch = K,
+                     .scale = v.scale,
+                     .accumulate = v.accumulate});
 
     const ag_backend ref = check_backend(AG_CPU_REF, 1);
     ag_err err;
-    assert_int_equal(AG_OK, ag_linear_fwd(&ref, &(ag_linear_fwd_args){.y = {ag_mat_f32(y, T, N)}, .w = {&w.host}, .bias = {v.bias ? bias : NULL}, .n = 1,
-                                                                      .accumulate = v.accumulate, .scale = v.scale,
-                                                                      .x = ag_mat_f32(x, T, K), .compute = AG_COMPUTE_BF16}, &err));
+    assert_int_equal(AG_OK, ag_linear_fwd(&ref,
+                                          &(ag_linear_fwd_args){.y = {ag_mat_f32(y, T, N)},
+                                                                .w = {&w.host},
+                                                                .bias = {v.bias ? bias : NULL},
+                                                                .n = 1,
+                                                                .accumulate = v.accumulate,
+                                                                .scale = v.scale,
+                                                                .x = ag_mat_f32(x, T, K),
+                                                                .compute = AG_COMPUTE_BF16},
+                                          &err));
     if (v.R) add_product(y, h, b, T, N, v.R, v.scale, false, NULL);
     check_bf16(d_y, y, T * N, tolerance_bf16((double)K), "y");
     void *device[] = {d_x, d_y, d_h, d_b, d_bias};
@@ -54,12 +75,15 @@ static void check_backward(int64_t T, int64_t K, int n, const int64_t N[], varia
     ag_dropout dropout[BKL_NF4_MAX];
     float *dx = host_floats(T * K), *dy[BKL_NF4_MAX], *dh[BKL_NF4_MAX], *a[BKL_NF4_MAX];
     check_fill(dx, T * K, 1, 1);
-    bkl_nf4_bwd_args args = {.dx = device_bf16(dx, T * K), .n = n, .T = T, .R = v.R, .dx_pitch = K, .scale = v.scale, .accumulate = v.accumulate};
-    ag_linear_bwd_args want = {.dx = ag_mat_f32(dx, T, K), .n = n, .accumulate = v.accumulate, .scale = v.scale, .compute = AG_COMPUTE_BF16};
+    bkl_nf4_bwd_args args = {
+        .dx = device_bf16(dx, T * K), .n = n, .T = T, .R = v.R, .dx_pitch = K, .scale = v.scale, .accumulate = v.accumulate};
+    ag_linear_bwd_args want = {
+        .dx = ag_mat_f32(dx, T, K), .n = n, .accumulate = v.accumulate, .scale = v.scale, .compute = AG_COMPUTE_BF16};
     for (int i = 0; i < n; i++) {
         w[i] = nf4_problem_create(N[i], K, !v.single, 20 + (uint32_t)i);
         dy[i] = host_floats(T * N[i]), dh[i] = host_floats(T * v.R), a[i] = host_floats(v.R * K);
-        check_fill(dy[i], T * N[i], 30 + (uint32_t)i, 1), check_fill(dh[i], T * v.R, 40 + (uint32_t)i, 1), check_fill(a[i], v.R * K, 50 + (uint32_t)i, 0.2f);
+        check_fill(dy[i], T * N[i], 30 + (uint32_t)i, 1), check_fill(dh[i], T * v.R, 40 + (uint32_t)i, 1),
+            check_fill(a[i], v.R * K, 50 + (uint32_t)i, 0.2f);
         args.w[i] = w[i].device, args.dy[i] = device_bf16(dy[i], T * N[i]), args.dy_pitch[i] = N[i];
         dropout[i] = (ag_dropout){v.p, 11, (uint64_t)i};
         const dropout_plan plan = dropout_plan_make(&dropout[i]);

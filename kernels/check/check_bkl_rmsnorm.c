@@ -7,24 +7,39 @@
 static void check_case(int64_t T, int64_t C, bool with_residual)
 {
     const int64_t n = T * C;
-    float *x = host_floats(n), *residual = host_floats(n), *w = host_floats(C), *dy = host_floats(n), *dresidual = host_floats(n);
+    float *x = host_floats(n), *residual = host_floats(n), *w = host_floats(C), *dy = host_floats(n),
+          *dresidual = host_floats(n);
     float *y = host_floats(n), *r = host_floats(T);
-    check_fill(x, n, 1, 3), check_fill(residual, n, 2, 2), check_fill(w, C, 3, 1), check_fill(dy, n, 4, 1), check_fill(dresidual, n, 5, 1);
+    check_fill(x, n, 1, 3), check_fill(residual, n, 2, 2), check_fill(w, C, 3, 1), check_fill(dy, n, 4, 1),
+        check_fill(dresidual, n, 5, 1);
 
-    bkl_bf16 *d_x = device_bf16(x, n), *d_residual = device_bf16(residual, n), *d_dy = device_bf16(dy, n), *d_dx = device_bf16(dresidual, n);
+    bkl_bf16 *d_x = device_bf16(x, n), *d_residual = device_bf16(residual, n), *d_dy = device_bf16(dy, n),
+             *d_dx = device_bf16(dresidual, n);
     bkl_bf16 *d_y = device_bf16(NULL, n);
     float *d_w = device_f32(w, C), *d_r = device_f32(NULL, T);
-    run_op(rmsnorm_fwd, {.y = d_y, .sum = with_residual ? d_x : NULL, .r = d_r, .x = d_x, .residual = with_residual ? d_residual : NULL,
-                         .w = d_w, .T = T, .C = C, .eps = 1e-5f});
+    run_op(rmsnorm_fwd, {.y = d_y,
+                         .sum = with_residual ? d_x : NULL,
+                         .r = d_r,
+                         .x = d_x,
+                         .residual = with_residual ? d_residual : NULL,
+                         .w = d_w,
+                         .T = T,
+                         .C = C,
+                         .eps = 1e-5f});
     run_op(rmsnorm_bwd, {.dx = d_dx, .dresidual = d_dx, .dy = d_dy, .x = d_x, .w = d_w, .r = d_r, .T = T, .C = C});
 
     const ag_backend ref = check_backend(AG_CPU_REF, 1);
     for (int64_t i = 0; with_residual && i < n; i++) x[i] = ag_round_bf16(x[i] + residual[i]);
     const ag_tensor tx = ag_mat_f32(x, T, C), tw = ag_vec_f32(w, C), tr = ag_vec_f32(r, T);
     ag_err err;
-    assert_int_equal(AG_OK, ag_rmsnorm_fwd(&ref, &(ag_rmsnorm_fwd_args){.y = ag_mat_f32(y, T, C), .r = tr, .x = tx, .w = tw, .eps = 1e-5f}, &err));
-    assert_int_equal(AG_OK, ag_rmsnorm_bwd(&ref, &(ag_rmsnorm_bwd_args){.dx = ag_mat_f32(dresidual, T, C), .dy = ag_mat_f32(dy, T, C), .x = tx,
-                                                                        .w = tw, .r = tr}, &err));
+    assert_int_equal(
+        AG_OK,
+        ag_rmsnorm_fwd(&ref, &(ag_rmsnorm_fwd_args){.y = ag_mat_f32(y, T, C), .r = tr, .x = tx, .w = tw, .eps = 1e-5f}, &err));
+    assert_int_equal(
+        AG_OK, ag_rmsnorm_bwd(&ref,
+                              &(ag_rmsnorm_bwd_args){
+                                  .dx = ag_mat_f32(dresidual, T, C), .dy = ag_mat_f32(dy, T, C), .x = tx, .w = tw, .r = tr},
+                              &err));
     check_bf16(d_x, x, n, 0, "the sum");
     check_bf16(d_y, y, n, tolerance_bf16((double)C), "y");
     check_f32(d_r, r, T, tolerance_f32_sum((double)C), "r");
@@ -59,7 +74,8 @@ static void wrong_sizes_are_refused_with_a_sentence(void **state)
 {
     (void)state;
     must_refuse(BKL_E_SHAPE, "C = 7", bkl->rmsnorm_fwd(device_stream, &(bkl_rmsnorm_fwd_args){.T = 1, .C = 7}, NULL, 0));
-    must_refuse(BKL_E_UNSUPPORTED, "8200", bkl->rmsnorm_bwd(device_stream, &(bkl_rmsnorm_bwd_args){.T = 1, .C = 8200}, NULL, 0));
+    must_refuse(BKL_E_UNSUPPORTED, "8200",
+                bkl->rmsnorm_bwd(device_stream, &(bkl_rmsnorm_bwd_args){.T = 1, .C = 8200}, NULL, 0));
 }
 
 int main(void)

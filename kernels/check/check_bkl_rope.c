@@ -1,5 +1,5 @@
-/* The device's rope against the CPU's reference, over its cases whose heads the device takes (D a multiple of 16), with and without
- * room between tokens. */
+/* The device's rope against the CPU's reference, over its cases whose heads the device takes (D a multiple of 16), with and
+ * without room between tokens. */
 #include "device_check.h"
 
 #include "ops/rope/rope_cases.h"
@@ -8,7 +8,8 @@ static void check_case(int64_t T, int64_t H, int64_t D, int64_t gap, bool backwa
 {
     enum { N_POSITIONS = 600 };
     const int64_t pitch = H * D + gap, n = T * H * D, half = D / 2;
-    float *x = host_floats(T * pitch), *dense = host_floats(n), *cos = host_floats(N_POSITIONS * half), *sin = host_floats(N_POSITIONS * half);
+    float *x = host_floats(T * pitch), *dense = host_floats(n), *cos = host_floats(N_POSITIONS * half),
+          *sin = host_floats(N_POSITIONS * half);
     int32_t *positions = malloc((size_t)T * sizeof *positions);
     double *freq = malloc((size_t)half * sizeof *freq);
     assert_true(positions && freq);
@@ -20,13 +21,27 @@ static void check_case(int64_t T, int64_t H, int64_t D, int64_t gap, bool backwa
     bkl_bf16 *d_x = device_bf16(x, T * pitch);
     int32_t *d_positions = device_i32(positions, T);
     float *d_cos = device_f32(cos, N_POSITIONS * half), *d_sin = device_f32(sin, N_POSITIONS * half);
-    run_op(rope, {.x = d_x, .positions = d_positions, .cos = d_cos, .sin = d_sin, .T = T, .H = H, .D = D, .pitch = pitch, .backward = backward});
+    run_op(rope, {.x = d_x,
+                  .positions = d_positions,
+                  .cos = d_cos,
+                  .sin = d_sin,
+                  .T = T,
+                  .H = H,
+                  .D = D,
+                  .pitch = pitch,
+                  .backward = backward});
 
     const ag_backend ref = check_backend(AG_CPU_REF, 1);
     ag_err err;
     for (int64_t t = 0; t < T; t++) memcpy(dense + t * H * D, x + t * pitch, (size_t)(H * D) * sizeof *x);
-    assert_int_equal(AG_OK, ag_rope(&ref, &(ag_rope_args){.x = ag_cube_f32(dense, T, H, D), .positions = ag_vec_i32(positions, T), .cos = cos,
-                                                          .sin = sin, .n_positions = N_POSITIONS, .backward = backward}, &err));
+    assert_int_equal(AG_OK, ag_rope(&ref,
+                                    &(ag_rope_args){.x = ag_cube_f32(dense, T, H, D),
+                                                    .positions = ag_vec_i32(positions, T),
+                                                    .cos = cos,
+                                                    .sin = sin,
+                                                    .n_positions = N_POSITIONS,
+                                                    .backward = backward},
+                                    &err));
     for (int64_t t = 0; t < T; t++) memcpy(x + t * pitch, dense + t * H * D, (size_t)(H * D) * sizeof *x);
     check_bf16(d_x, x, T * pitch, tolerance_bf16(2), "x");
     void *device[] = {d_x, d_positions, d_cos, d_sin}, *host[] = {x, dense, cos, sin, positions, freq};
@@ -50,8 +65,10 @@ static void equals_the_reference(void **state)
 static void wrong_sizes_are_refused_with_a_sentence(void **state)
 {
     (void)state;
-    must_refuse(BKL_E_SHAPE, "D = 34", bkl->rope(device_stream, &(bkl_rope_args){.T = 1, .H = 1, .D = 34, .pitch = 40}, NULL, 0));
-    must_refuse(BKL_E_SHAPE, "pitch = 16", bkl->rope(device_stream, &(bkl_rope_args){.T = 1, .H = 2, .D = 16, .pitch = 16}, NULL, 0));
+    must_refuse(BKL_E_SHAPE, "D = 34",
+                bkl->rope(device_stream, &(bkl_rope_args){.T = 1, .H = 1, .D = 34, .pitch = 40}, NULL, 0));
+    must_refuse(BKL_E_SHAPE, "pitch = 16",
+                bkl->rope(device_stream, &(bkl_rope_args){.T = 1, .H = 2, .D = 16, .pitch = 16}, NULL, 0));
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* The emulator is no use unless it sees mistakes: every kernel of emu/broken.cu has one, and each must be reported by name with a
- * sentence that says what is wrong; the kernel without a mistake must pass, under many orders of its threads. */
+/* The emulator is no use unless it sees mistakes: every kernel of emu/broken.cu has one, and each must be reported by name with
+ * a sentence that says what is wrong; the kernel without a mistake must pass, under many orders of its threads. */
 #include "device_check.h"
 
 #include "../emu/broken.h"
@@ -12,7 +12,8 @@ static broken_run_fn *entry(void)
 {
     static broken_run_fn *run;
     if (run) return run;
-    void *library = dlopen(getenv("BKL_LIBRARY"), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD), *symbol = dlsym(library, "bkl_broken_run");
+    void *library = dlopen(getenv("BKL_LIBRARY"), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD),
+         *symbol = dlsym(library, "bkl_broken_run");
     assert_non_null(symbol);
     memcpy(&run, &symbol, sizeof run);
     dlclose(library);
@@ -23,7 +24,8 @@ static bkl_status run(const char *name)
 {
     int in[256];
     for (int i = 0; i < 256; i++) in[i] = i;
-    int *d_in = device_bytes(in, sizeof in), *d_out = device_bytes(NULL, strcmp(name, "past_an_allocation") == 0 ? 256 : sizeof in);
+    int *d_in = device_bytes(in, sizeof in),
+        *d_out = device_bytes(NULL, strcmp(name, "past_an_allocation") == 0 ? 256 : sizeof in);
     if (strcmp(name, "plain_beside_atomic") == 0) must_run(bkl->fill(device_stream, d_out, 0, sizeof in));
     const bkl_status status = entry()(device_stream, name, d_out, d_in);
     device_drop(d_in);
@@ -37,7 +39,8 @@ static void reported(const char *kernel, const char *reason)
     for (int i = 0; i < 20; i++) { /* whatever the order of threads */
         const bkl_status status = run(kernel);
         if (status != BKL_E_DEVICE) fail_msg("%s was not reported", kernel);
-        if (!strstr(device_error(), kernel) || !strstr(device_error(), reason)) fail_msg("%s: \"%s\" does not say \"%s\"", kernel, device_error(), reason);
+        if (!strstr(device_error(), kernel) || !strstr(device_error(), reason))
+            fail_msg("%s: \"%s\" does not say \"%s\"", kernel, device_error(), reason);
     }
 }
 

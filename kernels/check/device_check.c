@@ -13,7 +13,8 @@ bkl_device_info device_info;
 static bkl_context *context;
 static void *library;
 
-/* ---- the library ---------------------------------------------------------------------------------------------------------- */
+/* ---- the library ----------------------------------------------------------------------------------------------------------
+ */
 int device_open(void **state)
 {
     (void)state;
@@ -50,7 +51,8 @@ int device_close(void **state)
 
 const char *device_error(void) { return bkl->error(context); }
 
-/* ---- arrays: on a GPU with guard bytes around them; the emulator has its own, closer watch --------------------------------- */
+/* ---- arrays: on a GPU with guard bytes around them; the emulator has its own, closer watch --------------------------------
+ */
 typedef struct array {
     struct array *next;
     unsigned char *p;
@@ -86,7 +88,8 @@ void device_drop(void *p)
         fetch_bytes(around[0], a->p - GUARD_BYTES, GUARD_BYTES);
         fetch_bytes(around[1], a->p + a->bytes, GUARD_BYTES);
         for (int i = 0; i < 2 * GUARD_BYTES; i++)
-            if (around[i / GUARD_BYTES][i % GUARD_BYTES] != 0xa5) fail_msg("a kernel wrote outside an array of %zu bytes", a->bytes);
+            if (around[i / GUARD_BYTES][i % GUARD_BYTES] != 0xa5)
+                fail_msg("a kernel wrote outside an array of %zu bytes", a->bytes);
     }
     void *block = a->p - a->guard;
     must_run(bkl->free(context, &block));

@@ -1,5 +1,5 @@
-/* What every check of a kernel needs: the library (emulated, or on a GPU) opened by its interface alone, device arrays from host arrays
- * and back, and the tests/support of the CPU's ops, whose references and cases the kernels answer to.
+/* What every check of a kernel needs: the library (emulated, or on a GPU) opened by its interface alone, device arrays from
+ * host arrays and back, and the tests/support of the CPU's ops, whose references and cases the kernels answer to.
  *
  * Which library: the environment's BKL_LIBRARY. Values that go in are rounded to bf16 on the host first, so that kernel and
  * reference start from the same numbers. */
@@ -43,8 +43,8 @@ const char *device_error(void);
         device_drop(workspace_);                                                                                 \
     } while (0)
 
-/* Device arrays. NULL instead of values: unwritten memory. device_drop takes NULL, and fails the test where guard bytes around the
- * array were overwritten. */
+/* Device arrays. NULL instead of values: unwritten memory. device_drop takes NULL, and fails the test where guard bytes around
+ * the array were overwritten. */
 void *device_bytes(const void *host, size_t bytes);
 float *device_f32(const float *host, int64_t n);
 int32_t *device_i32(const int32_t *host, int64_t n);

@@ -1,5 +1,5 @@
-/* Kernels that are wrong on purpose, one mistake each: the emulator must report every one (emu/check_broken.c), so its silence about the
- * others means something. Built into its own library, never into libbkl. */
+/* Kernels that are wrong on purpose, one mistake each: the emulator must report every one (emu/check_broken.c), so its silence
+ * about the others means something. Built into its own library, never into libbkl. */
 #include "broken.h"
 #include "device.h"
 #include "lab.h"

@@ -27,7 +27,8 @@
 #define BKL_TABLE(type, name, extent) static const type name extent
 #define BKL_UNROLL
 
-/* ---- where a thread is ---------------------------------------------------------------------------------------------------- */
+/* ---- where a thread is ----------------------------------------------------------------------------------------------------
+ */
 struct emu_place {
     const char *file;
     int line;
@@ -44,13 +45,15 @@ struct emu_thread_index {
 extern emu_thread_index threadIdx;
 extern dim3 blockIdx, blockDim, gridDim;
 
-/* ---- launches ------------------------------------------------------------------------------------------------------------- */
+/* ---- launches -------------------------------------------------------------------------------------------------------------
+ */
 /* A kernel with its arguments, copied, so that a graph can keep it. */
 struct emu_closure {
     void (*call)(const emu_closure *);
     alignas(16) unsigned char bytes[1024];
 };
-bkl_status emu_launch(bkl_stream *stream, const char *name, dim3 grid, unsigned threads, size_t shared_bytes, const emu_closure &closure);
+bkl_status emu_launch(bkl_stream *stream, const char *name, dim3 grid, unsigned threads, size_t shared_bytes,
+                      const emu_closure &closure);
 
 template <class... P, class... A> emu_closure emu_bind(void (*kernel)(P...), A... a)
 {
@@ -70,7 +73,8 @@ template <class... P, class... A> emu_closure emu_bind(void (*kernel)(P...), A..
 #define BKL_LAUNCH(stream, kernel, grid, threads, shared_bytes, ...) \
     emu_launch(stream, #kernel, grid, threads, shared_bytes, emu_bind(kernel, __VA_ARGS__))
 
-/* ---- shared memory -------------------------------------------------------------------------------------------------------- */
+/* ---- shared memory --------------------------------------------------------------------------------------------------------
+ */
 void *emu_static_shared(size_t *place, size_t bytes);
 unsigned char *emu_dynamic_shared();
 #define BKL_SHARED(type, name, extent)       \
@@ -79,13 +83,15 @@ unsigned char *emu_dynamic_shared();
     name##_extent &name = *(name##_extent *)emu_static_shared(&name##_place, sizeof(name##_extent))
 #define BKL_DYNAMIC_SHARED(name) unsigned char *const name = emu_dynamic_shared()
 
-/* ---- barriers ------------------------------------------------------------------------------------------------------------- */
+/* ---- barriers -------------------------------------------------------------------------------------------------------------
+ */
 void emu_block_barrier(emu_place place);
 void emu_warp_barrier(emu_place place);
 static inline void __syncthreads(emu_place place = EMU_HERE) { emu_block_barrier(place); }
 static inline void __syncwarp(emu_place place = EMU_HERE) { emu_warp_barrier(place); }
 
-/* ---- numbers -------------------------------------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------------------------------------
+ */
 static inline float __uint_as_float(uint32_t u)
 {
     float x;
@@ -113,7 +119,8 @@ static inline int bits_set(uint32_t x) { return __builtin_popcount(x); }
 
 static inline int64_t opaque(int64_t x) { return x; }
 
-/* ---- memory --------------------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------------------------------------
+ */
 struct alignas(16) uint4 {
     uint32_t x, y, z, w;
 };
@@ -141,27 +148,38 @@ int atomic_add(int *p, int x);
 uint64_t atomic_add(uint64_t *p, uint64_t x);
 int atomic_max(int *p, int x);
 
-/* ---- a warp --------------------------------------------------------------------------------------------------------------- */
+/* ---- a warp ---------------------------------------------------------------------------------------------------------------
+ */
 uint32_t emu_shuffle(uint32_t x, int lane, bool is_xor, emu_place place);
 uint32_t emu_ballot(bool x, emu_place place);
 static inline float shuffle_xor(float x, int lanes, emu_place place = EMU_HERE)
 {
     return __uint_as_float(emu_shuffle(__float_as_uint(x), lanes, true, place));
 }
-static inline int shuffle_xor(int x, int lanes, emu_place place = EMU_HERE) { return (int)emu_shuffle((uint32_t)x, lanes, true, place); }
+static inline int shuffle_xor(int x, int lanes, emu_place place = EMU_HERE)
+{
+    return (int)emu_shuffle((uint32_t)x, lanes, true, place);
+}
 static inline float shuffle(float x, int lane, emu_place place = EMU_HERE)
 {
     return __uint_as_float(emu_shuffle(__float_as_uint(x), lane, false, place));
 }
-static inline int shuffle(int x, int lane, emu_place place = EMU_HERE) { return (int)emu_shuffle((uint32_t)x, lane, false, place); }
+static inline int shuffle(int x, int lane, emu_place place = EMU_HERE)
+{
+    return (int)emu_shuffle((uint32_t)x, lane, false, place);
+}
 static inline uint32_t vote_ballot(bool x, emu_place place = EMU_HERE) { return emu_ballot(x, place); }
 static inline bool vote_any(bool x, emu_place place = EMU_HERE) { return emu_ballot(x, place) != 0; }
 static inline bool vote_all(bool x, emu_place place = EMU_HERE) { return emu_ballot(x, place) == 0xffffffffu; }
 
-/* ---- matrices ------------------------------------------------------------------------------------------------------------- */
+/* ---- matrices -------------------------------------------------------------------------------------------------------------
+ */
 void emu_load_matrices(uint32_t r[4], const void *row, bool transposed, emu_place place);
 void emu_mma_bf16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, emu_place place);
-static inline void load_matrices(uint32_t r[4], const void *row, emu_place place = EMU_HERE) { emu_load_matrices(r, row, false, place); }
+static inline void load_matrices(uint32_t r[4], const void *row, emu_place place = EMU_HERE)
+{
+    emu_load_matrices(r, row, false, place);
+}
 static inline void load_matrices_transposed(uint32_t r[4], const void *row, emu_place place = EMU_HERE)
 {
     emu_load_matrices(r, row, true, place);
@@ -172,9 +190,14 @@ static inline void mma_bf16(float c[4], const uint32_t a[4], uint32_t b0, uint32
 }
 
 void emu_mma_fp8(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, emu_place place);
-void emu_mma_nvfp4(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, uint32_t a_scales, uint32_t b_scales, emu_place place);
-static inline void mma_fp8(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, emu_place place = EMU_HERE) { emu_mma_fp8(c, a, b0, b1, place); }
-static inline void mma_nvfp4(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, uint32_t a_scales, uint32_t b_scales, emu_place place = EMU_HERE)
+void emu_mma_nvfp4(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, uint32_t a_scales, uint32_t b_scales,
+                   emu_place place);
+static inline void mma_fp8(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, emu_place place = EMU_HERE)
+{
+    emu_mma_fp8(c, a, b0, b1, place);
+}
+static inline void mma_nvfp4(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, uint32_t a_scales, uint32_t b_scales,
+                             emu_place place = EMU_HERE)
 {
     emu_mma_nvfp4(c, a, b0, b1, a_scales, b_scales, place);
 }

@@ -29,7 +29,8 @@ uint32_t emu_random()
     return (uint32_t)(emu.random >> 32);
 }
 
-/* ---- changing stacks ------------------------------------------------------------------------------------------------------ */
+/* ---- changing stacks ------------------------------------------------------------------------------------------------------
+ */
 extern "C" void emu_switch(void **from, void *to);
 static void fiber_begin();
 
@@ -86,7 +87,8 @@ static const void *host_stack;
 static size_t host_stack_bytes;
 #endif
 
-/* The next lane of the running warp's turn, EMU_MAX_THREADS when all had theirs. An odd step walks all lanes, in one of many orders. */
+/* The next lane of the running warp's turn, EMU_MAX_THREADS when all had theirs. An odd step walks all lanes, in one of many
+ * orders. */
 static unsigned next_of_turn()
 {
     while (emu.turn_next < WARP) {
@@ -120,8 +122,8 @@ void emu_fault(const char *format, ...)
         fprintf(stderr, "the emulator was called outside a kernel: %s\n", format);
         abort();
     }
-    int n = snprintf(emu.sentence, sizeof emu.sentence, "kernel %s, block (%u,%u,%u), thread %u: ", emu.kernel, blockIdx.x, blockIdx.y,
-                     blockIdx.z, emu.current);
+    int n = snprintf(emu.sentence, sizeof emu.sentence, "kernel %s, block (%u,%u,%u), thread %u: ", emu.kernel, blockIdx.x,
+                     blockIdx.y, blockIdx.z, emu.current);
     va_list args;
     va_start(args, format);
     vsnprintf(emu.sentence + n, sizeof emu.sentence - (size_t)n, format, args);
@@ -159,9 +161,13 @@ static void fiber_begin()
     abort();
 }
 
-static bool same_place(emu_place a, emu_place b) { return a.line == b.line && (a.file == b.file || strcmp(a.file, b.file) == 0); }
+static bool same_place(emu_place a, emu_place b)
+{
+    return a.line == b.line && (a.file == b.file || strcmp(a.file, b.file) == 0);
+}
 
-/* ---- barriers ------------------------------------------------------------------------------------------------------------- */
+/* ---- barriers -------------------------------------------------------------------------------------------------------------
+ */
 void emu_block_barrier(emu_place place)
 {
     if (emu.n_at_block && !same_place(emu.block_place, place))
@@ -183,7 +189,8 @@ void emu_collective(const char *operation, void *arguments, void (*perform)(void
     emu_warp &warp = emu_own_warp();
     const unsigned lane = emu.current % WARP;
     if (warp.left) emu_fault("is at %s (%s:%d), but lanes of its warp have left", operation, place.file, place.line);
-    if (warp.arrived && (!same_place(warp.place, place) || (warp.operation != operation && strcmp(warp.operation, operation) != 0)))
+    if (warp.arrived &&
+        (!same_place(warp.place, place) || (warp.operation != operation && strcmp(warp.operation, operation) != 0)))
         emu_fault("is at %s (%s:%d), other lanes of its warp at %s (%s:%d)", operation, place.file, place.line, warp.operation,
                   warp.place.file, warp.place.line);
     warp.operation = operation, warp.place = place;
@@ -199,7 +206,8 @@ void emu_collective(const char *operation, void *arguments, void (*perform)(void
 static void pass_warp_barrier(void **) { emu_own_warp().epoch++; }
 void emu_warp_barrier(emu_place place) { emu_collective("__syncwarp", nullptr, pass_warp_barrier, place); }
 
-/* ---- a block -------------------------------------------------------------------------------------------------------------- */
+/* ---- a block --------------------------------------------------------------------------------------------------------------
+ */
 static void explain_deadlock()
 {
     unsigned t = 0;
@@ -208,9 +216,9 @@ static void explain_deadlock()
     while (u + 1 < emu.n_threads && (emu.fibers[u].state == EMU_DONE || emu.fibers[u].state == emu.fibers[t].state)) u++;
     const emu_fiber &a = emu.fibers[t], &b = emu.fibers[u];
     snprintf(emu.sentence, sizeof emu.sentence,
-             "kernel %s, block (%u,%u,%u): threads wait for each other: thread %u at %s:%d, thread %u %s %s:%d", emu.kernel, blockIdx.x,
-             blockIdx.y, blockIdx.z, t, a.place.file, a.place.line, u, b.state == EMU_DONE ? "has left, last seen at" : "at", b.place.file,
-             b.place.line);
+             "kernel %s, block (%u,%u,%u): threads wait for each other: thread %u at %s:%d, thread %u %s %s:%d", emu.kernel,
+             blockIdx.x, blockIdx.y, blockIdx.z, t, a.place.file, a.place.line, u,
+             b.state == EMU_DONE ? "has left, last seen at" : "at", b.place.file, b.place.line);
     emu.failed = true;
 }
 
@@ -218,7 +226,8 @@ static void run_block()
 {
     const unsigned n_warps = emu.n_threads / WARP;
     emu.n_done = emu.n_at_block = 0, emu.epoch = 0, emu.serial++;
-    for (unsigned w = 0; w < n_warps; w++) emu.warps[w].ready = ~0u, emu.warps[w].arrived = emu.warps[w].left = emu.warps[w].epoch = 0;
+    for (unsigned w = 0; w < n_warps; w++)
+        emu.warps[w].ready = ~0u, emu.warps[w].arrived = emu.warps[w].left = emu.warps[w].epoch = 0;
     for (unsigned t = 0; t < emu.n_threads; t++) {
         emu_fiber &f = emu.fibers[t];
         /* not all at one distance, or the lanes' frames would share a few sets of the cache */
@@ -251,13 +260,15 @@ static void run_grid(dim3 grid)
             }
 }
 
-bkl_status emu_run(const char *name, dim3 grid, unsigned threads, size_t shared_bytes, const emu_closure &closure, char *sentence,
-                   size_t sentence_bytes)
+bkl_status emu_run(const char *name, dim3 grid, unsigned threads, size_t shared_bytes, const emu_closure &closure,
+                   char *sentence, size_t sentence_bytes)
 {
     if (threads == 0 || threads % WARP != 0 || threads > EMU_MAX_THREADS || grid.x == 0 || grid.y == 0 || grid.z == 0 ||
         grid.y > 65535 || grid.z > 65535) {
-        snprintf(sentence, sentence_bytes, "kernel %s: a grid of (%u,%u,%u) blocks of %u threads; blocks have a multiple of 32 threads, 1024 "
-                 "at most, and grids 65535 in y and z", name, grid.x, grid.y, grid.z, threads);
+        snprintf(sentence, sentence_bytes,
+                 "kernel %s: a grid of (%u,%u,%u) blocks of %u threads; blocks have a multiple of 32 threads, 1024 "
+                 "at most, and grids 65535 in y and z",
+                 name, grid.x, grid.y, grid.z, threads);
         return BKL_E_DEVICE;
     }
     if (shared_bytes > EMU_SHARED_LIMIT) {
@@ -291,7 +302,8 @@ bkl_status emu_run(const char *name, dim3 grid, unsigned threads, size_t shared_
     return BKL_E_DEVICE;
 }
 
-/* ---- shared memory -------------------------------------------------------------------------------------------------------- */
+/* ---- shared memory --------------------------------------------------------------------------------------------------------
+ */
 void *emu_static_shared(size_t *place, size_t bytes)
 {
     for (const emu_array &a : emu.arrays)

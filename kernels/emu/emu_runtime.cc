@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-bkl_status emu_run(const char *name, dim3 grid, unsigned threads, size_t shared_bytes, const emu_closure &closure, char *sentence,
-                   size_t sentence_bytes);
+bkl_status emu_run(const char *name, dim3 grid, unsigned threads, size_t shared_bytes, const emu_closure &closure,
+                   char *sentence, size_t sentence_bytes);
 
 struct bkl_event {
     double ms;
@@ -31,7 +31,8 @@ struct bkl_graph {
     std::vector<step> steps;
 };
 
-/* ---- device memory without a watch: guards on both sides ------------------------------------------------------------------ */
+/* ---- device memory without a watch: guards on both sides ------------------------------------------------------------------
+ */
 #ifndef EMU_WATCH
 #include <map>
 enum { GUARD = 256 };
@@ -72,10 +73,12 @@ bool emu_device_holds(const void *p, size_t bytes)
 void emu_device_written(void *, size_t) {}
 #endif
 
-/* ---- what a stream does --------------------------------------------------------------------------------------------------- */
+/* ---- what a stream does ---------------------------------------------------------------------------------------------------
+ */
 static bkl_status run(bkl_context *context, const step &s)
 {
-    if (s.kind == LAUNCH) return emu_run(s.kernel, s.grid, s.threads, s.shared_bytes, s.closure, context->error, sizeof context->error);
+    if (s.kind == LAUNCH)
+        return emu_run(s.kernel, s.grid, s.threads, s.shared_bytes, s.closure, context->error, sizeof context->error);
     const bool reads_device = s.kind == COPY_OUT || s.kind == COPY, writes_device = s.kind != COPY_OUT;
     if ((writes_device && !emu_device_holds(s.to, s.bytes)) || (reads_device && !emu_device_holds(s.from, s.bytes)))
         return bkl_fail(context, BKL_E_DEVICE, "%s of %zu bytes: not all of them lie in one allocation of device memory",
@@ -95,7 +98,8 @@ static bkl_status submit(bkl_stream *stream, const step &s)
     return BKL_OK;
 }
 
-bkl_status emu_launch(bkl_stream *stream, const char *name, dim3 grid, unsigned threads, size_t shared_bytes, const emu_closure &closure)
+bkl_status emu_launch(bkl_stream *stream, const char *name, dim3 grid, unsigned threads, size_t shared_bytes,
+                      const emu_closure &closure)
 {
     step s = {};
     s.kind = LAUNCH, s.kernel = name, s.grid = grid, s.threads = threads, s.shared_bytes = shared_bytes, s.closure = closure;
@@ -109,13 +113,26 @@ static bkl_status transfer(bkl_stream *stream, step_kind kind, void *to, const v
     return submit(stream, s);
 }
 
-bkl_status bkl_copy_in(bkl_stream *stream, void *device, const void *host, size_t bytes) { return transfer(stream, COPY_IN, device, host, bytes, 0); }
-bkl_status bkl_copy_out(bkl_stream *stream, void *host, const void *device, size_t bytes) { return transfer(stream, COPY_OUT, host, device, bytes, 0); }
-bkl_status bkl_copy(bkl_stream *stream, void *to, const void *from, size_t bytes) { return transfer(stream, COPY, to, from, bytes, 0); }
-bkl_status bkl_fill(bkl_stream *stream, void *device, uint8_t byte, size_t bytes) { return transfer(stream, FILL, device, nullptr, bytes, byte); }
+bkl_status bkl_copy_in(bkl_stream *stream, void *device, const void *host, size_t bytes)
+{
+    return transfer(stream, COPY_IN, device, host, bytes, 0);
+}
+bkl_status bkl_copy_out(bkl_stream *stream, void *host, const void *device, size_t bytes)
+{
+    return transfer(stream, COPY_OUT, host, device, bytes, 0);
+}
+bkl_status bkl_copy(bkl_stream *stream, void *to, const void *from, size_t bytes)
+{
+    return transfer(stream, COPY, to, from, bytes, 0);
+}
+bkl_status bkl_fill(bkl_stream *stream, void *device, uint8_t byte, size_t bytes)
+{
+    return transfer(stream, FILL, device, nullptr, bytes, byte);
+}
 bkl_status bkl_synchronize(bkl_stream *) { return BKL_OK; }
 
-/* ---- contexts, memory ----------------------------------------------------------------------------------------------------- */
+/* ---- contexts, memory -----------------------------------------------------------------------------------------------------
+ */
 bkl_status bkl_context_create(bkl_context **out, int index, char *sentence, size_t sentence_bytes)
 {
     *out = nullptr;
@@ -189,7 +206,8 @@ void bkl_stream_free(bkl_stream **stream)
     *stream = nullptr;
 }
 
-/* ---- events, graphs ------------------------------------------------------------------------------------------------------- */
+/* ---- events, graphs -------------------------------------------------------------------------------------------------------
+ */
 bkl_status bkl_event_create(bkl_context *context, bkl_event **out)
 {
     *out = (bkl_event *)calloc(1, sizeof **out);

@@ -6,7 +6,13 @@
 
 #include <vector>
 
-enum { EMU_MAX_THREADS = 1024, EMU_STACK = 128 << 10, EMU_SHARED_LIMIT = 99 << 10, EMU_SHARED_ARENA = 160 << 10, EMU_GUARD = 64 };
+enum {
+    EMU_MAX_THREADS = 1024,
+    EMU_STACK = 128 << 10,
+    EMU_SHARED_LIMIT = 99 << 10,
+    EMU_SHARED_ARENA = 160 << 10,
+    EMU_GUARD = 64
+};
 
 enum emu_thread_state { EMU_READY, EMU_AT_WARP, EMU_AT_BLOCK, EMU_DONE };
 
@@ -71,7 +77,8 @@ void emu_wait(emu_thread_state state, emu_place place);
 /* Waits until all lanes are here, then the last one to come calls `perform` with all their arguments. */
 void emu_collective(const char *operation, void *arguments, void (*perform)(void *arguments[WARP]), emu_place place);
 
-/* ---- device memory -------------------------------------------------------------------------------------------------------- */
+/* ---- device memory --------------------------------------------------------------------------------------------------------
+ */
 void *emu_device_alloc(size_t bytes);
 /* false: guards around it were overwritten */
 bool emu_device_free(void *p);
@@ -79,7 +86,8 @@ bool emu_device_free(void *p);
 bool emu_device_holds(const void *p, size_t bytes);
 void emu_device_written(void *p, size_t bytes); /* by a copy from the host, or a memset */
 
-/* ---- the watch ------------------------------------------------------------------------------------------------------------ */
+/* ---- the watch ------------------------------------------------------------------------------------------------------------
+ */
 enum emu_access { EMU_READS, EMU_WRITES, EMU_ADDS /* atomic */, EMU_SENDS /* cp.async begins */ };
 #ifdef EMU_WATCH
 void emu_watch(const void *p, size_t bytes, emu_access access);

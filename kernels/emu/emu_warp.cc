@@ -1,7 +1,8 @@
 /* Operations of a warp, atomics, and copies in the background. */
 #include "emu_state.h"
 
-/* ---- loads and stores of a few bytes at once ------------------------------------------------------------------------------ */
+/* ---- loads and stores of a few bytes at once ------------------------------------------------------------------------------
+ */
 template <class T> static T load(const void *from)
 {
     if ((uintptr_t)from % sizeof(T)) emu_fault("reads %zu bytes at an address that is not a multiple of it", sizeof(T));
@@ -21,7 +22,8 @@ void store16(void *to, uint4 value) { store(to, value); }
 uint32_t load4(const void *from) { return load<uint32_t>(from); }
 void store4(void *to, uint32_t value) { store(to, value); }
 
-/* ---- atomics -------------------------------------------------------------------------------------------------------------- */
+/* ---- atomics --------------------------------------------------------------------------------------------------------------
+ */
 template <class T, class F> static T atomic(T *p, F f)
 {
     emu_watch(p, sizeof(T), EMU_ADDS);
@@ -34,7 +36,8 @@ int atomic_add(int *p, int x) { return atomic(p, [=](int v) { return v + x; }); 
 uint64_t atomic_add(uint64_t *p, uint64_t x) { return atomic(p, [=](uint64_t v) { return v + x; }); }
 int atomic_max(int *p, int x) { return atomic(p, [=](int v) { return v > x ? v : x; }); }
 
-/* ---- cp.async ------------------------------------------------------------------------------------------------------------- */
+/* ---- cp.async -------------------------------------------------------------------------------------------------------------
+ */
 static void land(emu_copy &copy)
 {
     unsigned char bytes[16] = {0};
@@ -46,9 +49,11 @@ static void land(emu_copy &copy)
 /* The bytes come at any time between the copy and its wait: at once, or as late as can be. */
 void copy16_async(void *shared, const void *global, int n_valid)
 {
-    if ((uintptr_t)shared % 16 || (uintptr_t)global % 16) emu_fault("copies 16 bytes (cp.async) at an address that is not a multiple of 16");
+    if ((uintptr_t)shared % 16 || (uintptr_t)global % 16)
+        emu_fault("copies 16 bytes (cp.async) at an address that is not a multiple of 16");
     if (n_valid < 0 || n_valid > 16) emu_fault("copies %d of 16 bytes (cp.async)", n_valid);
-    if ((uintptr_t)shared - (uintptr_t)emu.shared >= sizeof emu.shared) emu_fault("copies (cp.async) to what is not shared memory");
+    if ((uintptr_t)shared - (uintptr_t)emu.shared >= sizeof emu.shared)
+        emu_fault("copies (cp.async) to what is not shared memory");
     if (n_valid) emu_watch(global, (size_t)n_valid, EMU_READS);
     emu_watch(shared, 16, EMU_SENDS);
     auto &groups = emu.fibers[emu.current].groups;
@@ -76,7 +81,8 @@ void emu_copy_wait(int n)
     }
 }
 
-/* ---- shuffles and votes --------------------------------------------------------------------------------------------------- */
+/* ---- shuffles and votes ---------------------------------------------------------------------------------------------------
+ */
 struct shuffle_arguments {
     uint32_t x;
     int lane;
@@ -87,7 +93,8 @@ struct shuffle_arguments {
 static void perform_shuffle(void *arguments[WARP])
 {
     shuffle_arguments **a = (shuffle_arguments **)arguments;
-    for (int lane = 0; lane < WARP; lane++) a[lane]->got = a[(a[lane]->is_xor ? lane ^ a[lane]->lane : a[lane]->lane) % WARP]->x;
+    for (int lane = 0; lane < WARP; lane++)
+        a[lane]->got = a[(a[lane]->is_xor ? lane ^ a[lane]->lane : a[lane]->lane) % WARP]->x;
 }
 
 uint32_t emu_shuffle(uint32_t x, int lane, bool is_xor, emu_place place)
@@ -117,7 +124,8 @@ uint32_t emu_ballot(bool x, emu_place place)
     return a.got;
 }
 
-/* ---- ldmatrix ------------------------------------------------------------------------------------------------------------- */
+/* ---- ldmatrix -------------------------------------------------------------------------------------------------------------
+ */
 struct matrices_arguments {
     const void *row;
     uint32_t *r;
@@ -131,7 +139,8 @@ template <bool transposed> static void perform_load(void *arguments[WARP])
         for (int row = 0; row < 8; row++) memcpy(x[row], a[8 * m + row]->row, 16);
         for (int lane = 0; lane < WARP; lane++) {
             const int g = lane / 4, t = lane % 4;
-            a[lane]->r[m] = transposed ? (uint32_t)x[2 * t + 1][g] << 16 | x[2 * t][g] : (uint32_t)x[g][2 * t + 1] << 16 | x[g][2 * t];
+            a[lane]->r[m] =
+                transposed ? (uint32_t)x[2 * t + 1][g] << 16 | x[2 * t][g] : (uint32_t)x[g][2 * t + 1] << 16 | x[g][2 * t];
         }
     }
 }
@@ -139,13 +148,15 @@ template <bool transposed> static void perform_load(void *arguments[WARP])
 void emu_load_matrices(uint32_t r[4], const void *row, bool transposed, emu_place place)
 {
     if ((uintptr_t)row % 16) emu_fault("loads a matrix (ldmatrix) from a row that is not 16 bytes aligned");
-    if ((uintptr_t)row - (uintptr_t)emu.shared >= sizeof emu.shared) emu_fault("loads a matrix (ldmatrix) from what is not shared memory");
+    if ((uintptr_t)row - (uintptr_t)emu.shared >= sizeof emu.shared)
+        emu_fault("loads a matrix (ldmatrix) from what is not shared memory");
     emu_watch(row, 16, EMU_READS);
     matrices_arguments a = {row, r};
     emu_collective("ldmatrix", &a, transposed ? perform_load<true> : perform_load<false>, place);
 }
 
-/* ---- mma ------------------------------------------------------------------------------------------------------------------ */
+/* ---- mma ------------------------------------------------------------------------------------------------------------------
+ */
 struct mma_arguments {
     float *c;
     const uint32_t *a;
@@ -164,7 +175,8 @@ static void perform_mma_bf16(void *arguments[WARP])
             to[0] = bf16_low(pair), to[1] = bf16_high(pair);
             c[g + i / 2 * 8][2 * t + i % 2] = x[lane]->c[i];
         }
-        for (int i = 0; i < 2; i++) b[2 * t + 8 * i][g] = bf16_low(x[lane]->b[i]), b[2 * t + 8 * i + 1][g] = bf16_high(x[lane]->b[i]);
+        for (int i = 0; i < 2; i++)
+            b[2 * t + 8 * i][g] = bf16_low(x[lane]->b[i]), b[2 * t + 8 * i + 1][g] = bf16_high(x[lane]->b[i]);
     }
     for (int m = 0; m < 16; m++)
         for (int k = 0; k < 16; k++)
@@ -179,7 +191,8 @@ void emu_mma_bf16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, emu
     emu_collective("mma", &x, perform_mma_bf16, place);
 }
 
-/* ---- mma of 8 and 4 bits -------------------------------------------------------------------------------------------------- */
+/* ---- mma of 8 and 4 bits --------------------------------------------------------------------------------------------------
+ */
 struct low_bit_arguments {
     float *c;
     const uint32_t *a;
@@ -212,12 +225,15 @@ template <int bits> static void perform_low_bit(void *arguments[WARP])
             for (int r = 0; r < 4; r++) {
                 const uint32_t code = x[lane]->a[r] >> (bits * i);
                 const int row = g + r % 2 * 8, k = n * t + i + r / 2 * 4 * n;
-                a[row][k] = bits == 8 ? decode_e4m3(code & 255) : decode_e2m1(code & 15) * decode_e4m3(x[4 * g + r % 2]->a_scales >> (8 * (k / 16)) & 127);
+                a[row][k] = bits == 8
+                                ? decode_e4m3(code & 255)
+                                : decode_e2m1(code & 15) * decode_e4m3(x[4 * g + r % 2]->a_scales >> (8 * (k / 16)) & 127);
             }
             for (int r = 0; r < 2; r++) {
                 const uint32_t code = x[lane]->b[r] >> (bits * i);
                 const int k = n * t + i + r * 4 * n;
-                b[k][g] = bits == 8 ? decode_e4m3(code & 255) : decode_e2m1(code & 15) * decode_e4m3(x[4 * g]->b_scales >> (8 * (k / 16)) & 127);
+                b[k][g] = bits == 8 ? decode_e4m3(code & 255)
+                                    : decode_e2m1(code & 15) * decode_e4m3(x[4 * g]->b_scales >> (8 * (k / 16)) & 127);
             }
         }
     }
@@ -235,7 +251,8 @@ void emu_mma_fp8(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, emu_
     emu_collective("mma (FP8)", &x, perform_low_bit<8>, place);
 }
 
-void emu_mma_nvfp4(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, uint32_t a_scales, uint32_t b_scales, emu_place place)
+void emu_mma_nvfp4(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, uint32_t a_scales, uint32_t b_scales,
+                   emu_place place)
 {
     low_bit_arguments x = {c, a, {b0, b1}, a_scales, b_scales};
     emu_collective("mma (NVFP4)", &x, perform_low_bit<4>, place);

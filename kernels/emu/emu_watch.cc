@@ -33,7 +33,8 @@ static std::map<uintptr_t, size_t> allocations;
 extern "C" const char __ehdr_start __attribute__((visibility("hidden")));
 extern "C" const char _end __attribute__((visibility("hidden")));
 
-/* ---- device memory: never used twice, so that a stale pointer is seen ------------------------------------------------------ */
+/* ---- device memory: never used twice, so that a stale pointer is seen -----------------------------------------------------
+ */
 void *emu_device_alloc(size_t bytes)
 {
     if (!arena) {
@@ -78,7 +79,8 @@ void emu_device_written(void *p, size_t bytes)
     for (size_t i = 0; i < bytes; i++) arena_notes[at + i] = note{0, 0, 0, 0, 0, 0, 0, 0, LIVE | WRITTEN};
 }
 
-/* ---- one byte ------------------------------------------------------------------------------------------------------------- */
+/* ---- one byte -------------------------------------------------------------------------------------------------------------
+ */
 static bool ordered(bool same_block, uint16_t who, uint32_t epoch, uint16_t warp_epoch)
 {
     if (!same_block) return false;
@@ -97,13 +99,15 @@ static bool ordered(bool same_block, uint16_t who, uint32_t epoch, uint16_t warp
         snprintf(other, sizeof other, "other threads");
     else
         snprintf(other, sizeof other, "thread %u", who);
-    emu_fault("%s %s memory (%p) that %s %s, with no barrier between them: a race", writes ? "writes" : "reads", memory, p, other, what);
+    emu_fault("%s %s memory (%p) that %s %s, with no barrier between them: a race", writes ? "writes" : "reads", memory, p,
+              other, what);
 }
 
 static void note_read(note &n, const void *p, bool is_shared)
 {
     const char *memory = is_shared ? "shared" : "device";
-    if (is_shared ? n.write_serial != emu.serial : !(n.flags & WRITTEN)) emu_fault("reads %s memory (%p) that nobody wrote", memory, p);
+    if (is_shared ? n.write_serial != emu.serial : !(n.flags & WRITTEN))
+        emu_fault("reads %s memory (%p) that nobody wrote", memory, p);
     if (n.flags & ON_ITS_WAY) emu_fault("reads %s memory (%p) that a copy (cp.async) is still on its way to", memory, p);
     const bool same_block = n.write_serial == emu.serial;
     if (n.write_serial >= emu.launch_serial && !ordered(same_block, n.writer, n.write_epoch, n.write_warp_epoch))
@@ -132,7 +136,11 @@ static void note_write(note &n, const void *p, bool is_shared, emu_access access
     bool same_block = n.write_serial == emu.serial;
     const bool is_old = is_shared ? n.write_serial != emu.serial : n.write_serial < emu.launch_serial;
     if (!is_old && !both_atomic && !ordered(same_block, n.writer, n.write_epoch, n.write_warp_epoch))
-        race(memory, p, true, n.flags & ATOMIC ? "adds to (atomic)" : n.flags & ON_ITS_WAY ? "copies to (cp.async)" : "wrote", n.writer, same_block);
+        race(memory, p, true,
+             n.flags & ATOMIC       ? "adds to (atomic)"
+             : n.flags & ON_ITS_WAY ? "copies to (cp.async)"
+                                    : "wrote",
+             n.writer, same_block);
     same_block = n.read_serial == emu.serial;
     const bool is_read = is_shared ? same_block : n.read_serial >= emu.launch_serial;
     if (is_read && (n.flags & READ_BY_BLOCKS || !ordered(same_block, n.reader, n.read_epoch, n.read_warp_epoch)))
@@ -147,7 +155,8 @@ static void note_write(note &n, const void *p, bool is_shared, emu_access access
 
 static bool in_shared_array(size_t at, size_t bytes)
 {
-    if (at >= emu.dynamic_at) return at - emu.dynamic_at <= emu.dynamic_bytes && bytes <= emu.dynamic_bytes - (at - emu.dynamic_at);
+    if (at >= emu.dynamic_at)
+        return at - emu.dynamic_at <= emu.dynamic_bytes && bytes <= emu.dynamic_bytes - (at - emu.dynamic_at);
     for (const emu_array &a : emu.arrays)
         if (at >= a.at && at - a.at < a.bytes) return bytes <= a.bytes - (at - a.at);
     return false;
@@ -173,7 +182,8 @@ void emu_watch(const void *p, size_t bytes, emu_access access)
         const uintptr_t at = (uintptr_t)p;
         const bool is_argument = at - (uintptr_t)emu.closure < sizeof *emu.closure;
         const bool is_constant = at >= (uintptr_t)&__ehdr_start && at < (uintptr_t)&_end;
-        if (writes || !(is_argument || is_constant)) emu_fault("%s %zu bytes at %p, which is no device memory", writes ? "writes" : "reads", bytes, p);
+        if (writes || !(is_argument || is_constant))
+            emu_fault("%s %zu bytes at %p, which is no device memory", writes ? "writes" : "reads", bytes, p);
         return;
     }
     /* Bytes of one access mostly have the same history, so what the first one's note became, the others' become. */
@@ -192,7 +202,8 @@ void emu_watch(const void *p, size_t bytes, emu_access access)
     }
 }
 
-/* ---- what the compiler calls ---------------------------------------------------------------------------------------------- */
+/* ---- what the compiler calls ----------------------------------------------------------------------------------------------
+ */
 #define EMU_HOOK extern "C" __attribute__((visibility("hidden")))
 #define EMU_HOOKS(n)                                                                  \
     EMU_HOOK void __tsan_read##n(void *p) { emu_watch(p, n, EMU_READS); }             \

@@ -2,7 +2,7 @@
  *
  *     void *library = dlopen("libbkl.so", RTLD_NOW | RTLD_LOCAL);          libbkl_emu.so: the same kernels, emulated on the CPU
  *     bkl_api_get_fn *get = (bkl_api_get_fn *)dlsym(library, "bkl_api_get");
- *     const bkl_api *bkl = get(BKL_ABI_VERSION, sentence, sizeof sentence);            NULL: another version; the sentence says which
+ *     const bkl_api *bkl = get(BKL_ABI_VERSION, sentence, sizeof sentence);    NULL: another version, and which
  *     bkl_context *context;
  *     if (bkl->context_create(&context, 0, sentence, sizeof sentence)) …
  *     bkl_stream *stream;
@@ -16,8 +16,8 @@
  *     bkl->synchronize(stream);
  *
  * Every pointer in an argument struct points to device memory; the library owns nothing but what alloc gave. Calls are put on
- * their stream and return at once; an error of an earlier kernel comes with a later call or with synchronize. One context is used
- * by one thread at a time.
+ * their stream and return at once; an error of an earlier kernel comes with a later call or with synchronize. One context is
+ * used by one thread at a time.
  *
  * Numbers: activations are bf16, sums f32, adapters and optimizer state f32. Shapes use agoge's alphabet: T tokens, C width,
  * H query heads, G key/value heads, D head dim, F feed-forward width, V vocabulary, R adapter rank, M,N,K of a GEMM. Gradients
@@ -127,8 +127,8 @@ typedef struct {
     bool b_is_kn, y_is_f32, accumulate;
 } bkl_gemm_args;
 
-/* A frozen weight [N,K] in NF4 as bitsandbytes packs it: two codes a byte, the high half first; blocks of 64 along K (a multiple of
- * 64). Scales: absmax, or map[absmax_q]·nested_absmax[block/256] + offset. */
+/* A frozen weight [N,K] in NF4 as bitsandbytes packs it: two codes a byte, the high half first; blocks of 64 along K (a
+ * multiple of 64). Scales: absmax, or map[absmax_q]·nested_absmax[block/256] + offset. */
 typedef struct {
     const uint8_t *packed;
     const float *absmax;        /* [N·K/64], or NULL: */
@@ -141,8 +141,9 @@ typedef struct {
 
 enum { BKL_NF4_MAX = 3 };
 
-/* LoRA's dropout: a mask that is a function of the element's index t·K + k (below 2^33) and of `words`, which are those of agoge's
- * ops/lora/dropout_hash.h for (key, site). An element whose 16 bits are below `drop` is 0, others are multiplied by `scale`. */
+/* LoRA's dropout: a mask that is a function of the element's index t·K + k (below 2^33) and of `words`, which are those of
+ * agoge's ops/lora/dropout_hash.h for (key, site). An element whose 16 bits are below `drop` is 0, others are multiplied by
+ * `scale`. */
 typedef struct {
     uint32_t drop;             /* 0: no dropout */
     float scale;
@@ -193,14 +194,15 @@ typedef struct {
     const bkl_bf16 *d_o, *o, *q, *k, *v; /* in, as in forward; d_o has o's pitch */
     const float *lse;                    /* in [T,H], what forward wrote */
     const int32_t *first_key;            /* in [T] as in forward */
-    const int32_t *last_query;           /* in [S] the last query whose document key s is in, any number for padding; NULL with first_key */
+    const int32_t *last_query;           /* in [S] the last query of key s's document, any for padding; NULL with first_key */
     int64_t T, S, H, G, D;
     int64_t q_pitch, kv_pitch, o_pitch, dq_pitch, dkv_pitch;
     int64_t window;
     float scale;
 } bkl_attention_bwd_args;
 
-/* The thin products of LoRA pairs, up to BKL_LORA_MAX at once: out = scale·drop(left)·right. Forward h' = s·x·Aᵀ, backward dh = s·dy·B. */
+/* The thin products of LoRA pairs, up to BKL_LORA_MAX at once: out = scale·drop(left)·right. Forward h' = s·x·Aᵀ, backward dh =
+ * s·dy·B. */
 enum { BKL_LORA_MAX = 6 };
 typedef struct {
     bkl_bf16 *out;         /* out [T,R] */
@@ -217,7 +219,8 @@ typedef struct {
     int64_t T, R; /* R a multiple of 8 */
 } bkl_lora_down_args;
 
-/* The gradients of LoRA pairs: dA[R,W] (= or +=) leftᵀ·drop(wide) with left = dh, wide = x; dB[W,R] (transposed) with left = h', wide = dy. */
+/* The gradients of LoRA pairs: dA[R,W] (= or +=) leftᵀ·drop(wide) with left = dh, wide = x; dB[W,R] (transposed) with left =
+ * h', wide = dy. */
 typedef struct {
     float *out;            /* [R,W], or [W,R] (transposed) */
     const bkl_bf16 *left;  /* in [T,R] */
@@ -303,7 +306,8 @@ typedef struct {
     bkl_nf4_weight w;
 } bkl_nf4_dequantize_args;
 
-/* One new token for each of B sequences, whose cached keys and values (its own included) are [S,G,D] each, sequence_pitch apart. */
+/* One new token for each of B sequences, whose cached keys and values (its own included) are [S,G,D] each, sequence_pitch
+ * apart. */
 typedef struct {
     bkl_bf16 *o;              /* out [B,H,D] */
     const bkl_bf16 *q;        /* in [B,H,D] */
@@ -328,8 +332,8 @@ typedef struct {
     float repeat_penalty;     /* 1: none */
 } bkl_sample_args;
 
-/* Research, compute capability 12.0 alone: y = scale·a·bᵀ of FP8 (e4m3, a scale a row) or NVFP4 (e2m1, low half of a byte first; an e4m3
- * scale for 16 values) operands. */
+/* Research, compute capability 12.0 alone: y = scale·a·bᵀ of FP8 (e4m3, a scale a row) or NVFP4 (e2m1, low half of a byte
+ * first; an e4m3 scale for 16 values) operands. */
 typedef struct {
     bkl_bf16 *y;                                  /* out [M,N] */
     const uint8_t *a, *b;                         /* in [M,K], [N,K] codes */
@@ -391,7 +395,8 @@ typedef struct {
 
     bkl_status (*alloc)(bkl_context *context, void **out, size_t bytes); /* 256-byte aligned; of unknown content */
     bkl_status (*free)(bkl_context *context, void **p);                  /* takes NULL; nulls it */
-    bkl_status (*alloc_host)(bkl_context *context, void **out, size_t bytes); /* page-locked, so that copies run in the background */
+    bkl_status (*alloc_host)(bkl_context *context, void **out,
+                             size_t bytes); /* page-locked, so that copies run in the background */
     bkl_status (*free_host)(bkl_context *context, void **p);
 
     bkl_status (*stream_create)(bkl_context *context, bkl_stream **out);

@@ -1,10 +1,10 @@
-/* AdamW over flat arrays, and the norm of a gradient. What changes from step to step (learning rate, bias corrections, the clip factor)
- * is read from device memory, so that a captured graph can be launched again.
+/* AdamW over flat arrays, and the norm of a gradient. What changes from step to step (learning rate, bias corrections, the clip
+ * factor) is read from device memory, so that a captured graph can be launched again.
  *
  *     m ← m + (g - m)·(1-β1)      v ← v·β2 + g²·(1-β2)      p ← p·decay - step_size·m / (sqrt(v)/root_correction2 + eps)
  *
- * The 8-bit form keeps m and v as codes of two 256-entry maps (ascending; signed for m, unsigned for v), a block of 256 elements having
- * one scale (bitsandbytes' blockwise states, Dettmers et al. 2022). A block of threads holds one such block. */
+ * The 8-bit form keeps m and v as codes of two 256-entry maps (ascending; signed for m, unsigned for v), a block of 256
+ * elements having one scale (bitsandbytes' blockwise states, Dettmers et al. 2022). A block of threads holds one such block. */
 #include "device.h"
 #include "lab.h"
 
@@ -71,18 +71,21 @@ __global__ void __launch_bounds__(THREADS) adamw8_kernel(bkl_adamw8_args a)
 BKL_NO_WORKSPACE(adamw)
 bkl_status bkl_adamw(bkl_stream *stream, const bkl_adamw_args *a, void *, size_t)
 {
-    BKL_EXPECT(stream, a->n > 0 && a->coefficients, "adamw: %lld elements, %s", (long long)a->n, a->coefficients ? "none to change" : "and no coefficients");
+    BKL_EXPECT(stream, a->n > 0 && a->coefficients, "adamw: %lld elements, %s", (long long)a->n,
+               a->coefficients ? "none to change" : "and no coefficients");
     return BKL_LAUNCH(stream, adamw_kernel, (unsigned)ceil_div(a->n, THREADS), THREADS, 0, *a);
 }
 
 BKL_NO_WORKSPACE(adamw8)
 bkl_status bkl_adamw8(bkl_stream *stream, const bkl_adamw8_args *a, void *, size_t)
 {
-    BKL_EXPECT(stream, a->n > 0 && a->coefficients, "adamw8: %lld elements, %s", (long long)a->n, a->coefficients ? "none to change" : "and no coefficients");
+    BKL_EXPECT(stream, a->n > 0 && a->coefficients, "adamw8: %lld elements, %s", (long long)a->n,
+               a->coefficients ? "none to change" : "and no coefficients");
     return BKL_LAUNCH(stream, adamw8_kernel, (unsigned)ceil_div(a->n, STATE_BLOCK), THREADS, 0, *a);
 }
 
-/* ---- the norm: sums of 4,096 elements in f32 a thread's sixteen, then in double ---------------------------------------------- */
+/* ---- the norm: sums of 4,096 elements in f32 a thread's sixteen, then in double -------------------------------------------
+ */
 enum { OF_THREAD = 16, OF_BLOCK = THREADS * OF_THREAD };
 
 BKL_FN double block_sum_double(double x, double *partial)
@@ -122,7 +125,10 @@ __global__ void __launch_bounds__(THREADS) norm_kernel(bkl_grad_norm_args a, con
     a.out[1] = a.max_norm > 0 && norm > a.max_norm ? a.max_norm / (norm + 1e-6f) : 1.0f;
 }
 
-size_t bkl_grad_norm_workspace(const bkl_grad_norm_args *a) { return a->n > 0 ? (size_t)ceil_div(a->n, OF_BLOCK) * sizeof(double) : 0; }
+size_t bkl_grad_norm_workspace(const bkl_grad_norm_args *a)
+{
+    return a->n > 0 ? (size_t)ceil_div(a->n, OF_BLOCK) * sizeof(double) : 0;
+}
 
 bkl_status bkl_grad_norm(bkl_stream *stream, const bkl_grad_norm_args *a, void *workspace, size_t workspace_bytes)
 {

@@ -58,10 +58,13 @@ static const bkl_api api = {
 #undef X
 };
 
-extern "C" __attribute__((visibility("default"))) const bkl_api *bkl_api_get(uint32_t abi_version, char *sentence, size_t sentence_bytes)
+extern "C" __attribute__((visibility("default"))) const bkl_api *bkl_api_get(uint32_t abi_version, char *sentence,
+                                                                             size_t sentence_bytes)
 {
     if (abi_version == BKL_ABI_VERSION) return &api;
-    snprintf(sentence, sentence_bytes, "the program was built for version %u of the kernel library's interface, this library has version %u; "
-             "take both from one build", abi_version, BKL_ABI_VERSION);
+    snprintf(sentence, sentence_bytes,
+             "the program was built for version %u of the kernel library's interface, this library has version %u; "
+             "take both from one build",
+             abi_version, BKL_ABI_VERSION);
     return nullptr;
 }

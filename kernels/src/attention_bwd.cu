@@ -1,11 +1,12 @@
-/* Causal attention, backward, without atomics: one kernel sums dk and dv over the queries that see its keys, another dq over the keys that
- * its queries see. Scores are made again in both, which is less than sums whose order would change from run to run are worth.
+/* Causal attention, backward, without atomics: one kernel sums dk and dv over the queries that see its keys, another dq over
+ * the keys that its queries see. Scores are made again in both, which is less than sums whose order would change from run to
+ * run are worth.
  *
  *     δ[i] = do[i]·o[i]      p[i,j] = e^(s[i,j] - lse[i])      ds[i,j] = p[i,j]·(do[i]·v[j] - δ[i])
  *     dv[j] = Σ_i p[i,j]·do[i]      dk[j] = scale·Σ_i ds[i,j]·q[i]      dq[i] = scale·Σ_j ds[i,j]·k[j]
  *
- * dk and dv sum over the query heads of their group. Where that leaves too few blocks for a GPU, the heads are dealt to `parts` blocks
- * whose sums a last kernel adds, in order; how many depends on shapes alone. */
+ * dk and dv sum over the query heads of their group. Where that leaves too few blocks for a GPU, the heads are dealt to `parts`
+ * blocks whose sums a last kernel adds, in order; how many depends on shapes alone. */
 #include "attention_tile.h"
 #include "lab.h"
 
@@ -19,7 +20,8 @@ static int parts_of(const bkl_attention_bwd_args *a)
     return (int)parts;
 }
 
-/* ---- δ: a warp a row ------------------------------------------------------------------------------------------------------ */
+/* ---- δ: a warp a row ------------------------------------------------------------------------------------------------------
+ */
 __global__ void __launch_bounds__(ATTENTION_THREADS) attention_delta_kernel(bkl_attention_bwd_args a, float *delta)
 {
     const int64_t row = (int64_t)blockIdx.x * (ATTENTION_THREADS / WARP) + threadIdx.x / WARP;
@@ -37,15 +39,18 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_delta_kernel(bkl_
     if (threadIdx.x % WARP == 0) delta[row] = sum;
 }
 
-/* ---- dk and dv: 64 keys of a group, the queries of some of its heads ------------------------------------------------------- */
+/* ---- dk and dv: 64 keys of a group, the queries of some of its heads ------------------------------------------------------
+ */
 template <int D_MAX, int QUERIES>
-__global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(bkl_attention_bwd_args a, const float *delta, float *dk, float *dv, int parts)
+__global__ void __launch_bounds__(ATTENTION_THREADS)
+    attention_dkv_kernel(bkl_attention_bwd_args a, const float *delta, float *dk, float *dv, int parts)
 {
     BKL_SHARED(int, lows, [QUERIES]);
     BKL_SHARED(float, lses, [QUERIES]);
     BKL_SHARED(float, deltas, [QUERIES]);
     BKL_DYNAMIC_SHARED(memory);
-    bf16 *const k_tile = (bf16 *)memory, *const v_tile = k_tile + ATTENTION_ROWS * D_MAX, *const q_tile = v_tile + ATTENTION_ROWS * D_MAX;
+    bf16 *const k_tile = (bf16 *)memory, *const v_tile = k_tile + ATTENTION_ROWS * D_MAX,
+                *const q_tile = v_tile + ATTENTION_ROWS * D_MAX;
     bf16 *const o_tile = q_tile + QUERIES * D_MAX; /* do */
     const int T = (int)a.T, S = (int)a.S, D = (int)a.D, n_heads = (int)(a.H / a.G) / parts;
     const int j0 = (int)blockIdx.x * ATTENTION_ROWS, g = (int)blockIdx.y, h0 = g * (int)(a.H / a.G) + (int)blockIdx.z * n_heads;
@@ -114,7 +119,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(bkl_at
 }
 
 /* Adds the parts and rounds once. */
-__global__ void __launch_bounds__(ATTENTION_THREADS) attention_parts_kernel(bkl_attention_bwd_args a, const float *dk, const float *dv, int parts)
+__global__ void __launch_bounds__(ATTENTION_THREADS)
+    attention_parts_kernel(bkl_attention_bwd_args a, const float *dk, const float *dv, int parts)
 {
     const int64_t n = a.S * a.G * a.D, i = 8 * ((int64_t)blockIdx.x * ATTENTION_THREADS + threadIdx.x);
     if (i >= n) return;
@@ -127,19 +133,22 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_parts_kernel(bkl_
     store8(a.dv + to, v);
 }
 
-/* ---- dq: 64 queries of a head ---------------------------------------------------------------------------------------------- */
+/* ---- dq: 64 queries of a head ---------------------------------------------------------------------------------------------
+ */
 template <int D_MAX, int KEYS>
 __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dq_kernel(bkl_attention_bwd_args a, const float *delta)
 {
     BKL_DYNAMIC_SHARED(memory);
-    bf16 *const q_tile = (bf16 *)memory, *const o_tile = q_tile + ATTENTION_ROWS * D_MAX, *const k_tile = o_tile + ATTENTION_ROWS * D_MAX;
+    bf16 *const q_tile = (bf16 *)memory, *const o_tile = q_tile + ATTENTION_ROWS * D_MAX,
+                *const k_tile = o_tile + ATTENTION_ROWS * D_MAX;
     bf16 *const v_tile = k_tile + KEYS * D_MAX;
     const int T = (int)a.T, S = (int)a.S, D = (int)a.D, h = (int)blockIdx.y, g = h / (int)(a.H / a.G);
     const int t0 = ((int)gridDim.x - 1 - (int)blockIdx.x) * ATTENTION_ROWS;
     const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, window = (int)a.window;
     const float scale = a.scale * LOG2_E;
 
-    const int low_a = lowest_key(a.first_key, t0 + lane, T, S, window), low_b = lowest_key(a.first_key, t0 + WARP + lane, T, S, window);
+    const int low_a = lowest_key(a.first_key, t0 + lane, T, S, window),
+              low_b = lowest_key(a.first_key, t0 + WARP + lane, T, S, window);
     const int lowest = warp_min(low_a < low_b ? low_a : low_b);
     const int end = lowest == INT32_MAX ? 0 : (t0 + ATTENTION_ROWS < T ? t0 + ATTENTION_ROWS : T) + S - T;
     const int begin = lowest == INT32_MAX ? 0 : lowest / KEYS * KEYS;
@@ -190,16 +199,19 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dq_kernel(bkl_att
     }
 }
 
-template <int D_MAX, int AT_ONCE> static bkl_status run(bkl_stream *stream, const bkl_attention_bwd_args *a, float *delta, float *dk, float *dv)
+template <int D_MAX, int AT_ONCE>
+static bkl_status run(bkl_stream *stream, const bkl_attention_bwd_args *a, float *delta, float *dk, float *dv)
 {
     const int parts = parts_of(a);
     const size_t shared = 2 * (ATTENTION_ROWS + AT_ONCE) * D_MAX * sizeof(bf16);
     const dim3 by_keys((unsigned)ceil_div(a->S, ATTENTION_ROWS), (unsigned)a->G, (unsigned)parts);
     const dim3 by_queries((unsigned)ceil_div(a->T, ATTENTION_ROWS), (unsigned)a->H);
-    BKL_TRY(BKL_LAUNCH(stream, attention_delta_kernel, (unsigned)ceil_div(a->T * a->H, ATTENTION_THREADS / WARP), ATTENTION_THREADS, 0, *a, delta));
-    BKL_TRY(BKL_LAUNCH(stream, (attention_dkv_kernel<D_MAX, AT_ONCE>), by_keys, ATTENTION_THREADS, shared, *a, delta, dk, dv, parts));
-    BKL_TRY(BKL_LAUNCH(stream, attention_parts_kernel, (unsigned)ceil_div(a->S * a->G * a->D, 8 * ATTENTION_THREADS), ATTENTION_THREADS, 0, *a, dk, dv,
+    BKL_TRY(BKL_LAUNCH(stream, attention_delta_kernel, (unsigned)ceil_div(a->T * a->H, ATTENTION_THREADS / WARP),
+                       ATTENTION_THREADS, 0, *a, delta));
+    BKL_TRY(BKL_LAUNCH(stream, (attention_dkv_kernel<D_MAX, AT_ONCE>), by_keys, ATTENTION_THREADS, shared, *a, delta, dk, dv,
                        parts));
+    BKL_TRY(BKL_LAUNCH(stream, attention_parts_kernel, (unsigned)ceil_div(a->S * a->G * a->D, 8 * ATTENTION_THREADS),
+                       ATTENTION_THREADS, 0, *a, dk, dv, parts));
     return BKL_LAUNCH(stream, (attention_dq_kernel<D_MAX, AT_ONCE>), by_queries, ATTENTION_THREADS, shared, *a, delta);
 }
 
@@ -211,18 +223,25 @@ size_t bkl_attention_bwd_workspace(const bkl_attention_bwd_args *a)
 
 bkl_status bkl_attention_bwd(bkl_stream *stream, const bkl_attention_bwd_args *a, void *workspace, size_t workspace_bytes)
 {
-    BKL_EXPECT(stream, a->T > 0 && a->S >= a->T && a->S < INT32_MAX / 2 && a->G > 0 && a->H > 0 && a->H % a->G == 0 && a->H < 65536 && a->window >= 0,
-               "attention: T = %lld, S = %lld, H = %lld, G = %lld, window %lld", (long long)a->T, (long long)a->S, (long long)a->H, (long long)a->G,
-               (long long)a->window);
-    BKL_EXPECT(stream, a->D > 0 && a->D % 16 == 0 && a->q_pitch >= a->H * a->D && a->o_pitch >= a->H * a->D && a->kv_pitch >= a->G * a->D &&
-               a->dq_pitch >= a->H * a->D && a->dkv_pitch >= a->G * a->D && a->q_pitch % 8 == 0 && a->kv_pitch % 8 == 0 && a->o_pitch % 8 == 0 &&
-               a->dq_pitch % 2 == 0 && a->dkv_pitch % 8 == 0,
-               "attention: D = %lld, pitches of %lld (q), %lld (k, v), %lld (o, do), %lld (dq), %lld (dk, dv); D a multiple of 16", (long long)a->D,
-               (long long)a->q_pitch, (long long)a->kv_pitch, (long long)a->o_pitch, (long long)a->dq_pitch, (long long)a->dkv_pitch);
+    BKL_EXPECT(stream,
+               a->T > 0 && a->S >= a->T && a->S < INT32_MAX / 2 && a->G > 0 && a->H > 0 && a->H % a->G == 0 && a->H < 65536 &&
+                   a->window >= 0,
+               "attention: T = %lld, S = %lld, H = %lld, G = %lld, window %lld", (long long)a->T, (long long)a->S,
+               (long long)a->H, (long long)a->G, (long long)a->window);
+    BKL_EXPECT(
+        stream,
+        a->D > 0 && a->D % 16 == 0 && a->q_pitch >= a->H * a->D && a->o_pitch >= a->H * a->D && a->kv_pitch >= a->G * a->D &&
+            a->dq_pitch >= a->H * a->D && a->dkv_pitch >= a->G * a->D && a->q_pitch % 8 == 0 && a->kv_pitch % 8 == 0 &&
+            a->o_pitch % 8 == 0 && a->dq_pitch % 2 == 0 && a->dkv_pitch % 8 == 0,
+        "attention: D = %lld, pitches of %lld (q), %lld (k, v), %lld (o, do), %lld (dq), %lld (dk, dv); D a multiple of 16",
+        (long long)a->D, (long long)a->q_pitch, (long long)a->kv_pitch, (long long)a->o_pitch, (long long)a->dq_pitch,
+        (long long)a->dkv_pitch);
     BKL_EXPECT(stream, !a->first_key == !a->last_query, "attention: first_key and last_query come together or not at all");
-    if (a->D > 128) return bkl_fail(stream->context, BKL_E_UNSUPPORTED, "attention: heads of %lld values; 128 at most", (long long)a->D);
+    if (a->D > 128)
+        return bkl_fail(stream->context, BKL_E_UNSUPPORTED, "attention: heads of %lld values; 128 at most", (long long)a->D);
     BKL_NEED_WORKSPACE(stream, attention_bwd, a, workspace_bytes);
-    float *const delta = (float *)workspace, *const dk = delta + a->T * a->H, *const dv = dk + (int64_t)parts_of(a) * a->S * a->G * a->D;
+    float *const delta = (float *)workspace, *const dk = delta + a->T * a->H,
+                 *const dv = dk + (int64_t)parts_of(a) * a->S * a->G * a->D;
     if (a->D <= 64) return run<64, 64>(stream, a, delta, dk, dv);
     return run<128, 32>(stream, a, delta, dk, dv);
 }

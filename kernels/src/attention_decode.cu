@@ -1,5 +1,6 @@
-/* Attention of one new token for each of B sequences against their caches. A block has 256 keys of one sequence and one key/value head, for
- * all query heads that read it, so that a cache is read once; a second kernel joins the stretches, in order.
+/* Attention of one new token for each of B sequences against their caches. A block has 256 keys of one sequence and one
+ * key/value head, for all query heads that read it, so that a cache is read once; a second kernel joins the stretches, in
+ * order.
  *
  *     o[b,h] = Σ_j softmax_j(scale·q[b,h]·k[b,j])·v[b,j]      j over the last `window` of lengths[b] keys
  * Scores and sums are f32 over bf16 keys and values: there are too few queries for tensor cores to matter. */
@@ -23,14 +24,17 @@ __global__ void __launch_bounds__(THREADS) attention_decode_kernel(bkl_attention
     BKL_SHARED(float, p, [HEADS][KEYS]);
     const int D = (int)a.D, of_group = (int)(a.H / a.G), lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
     const int groups_of_heads = (of_group + HEADS - 1) / HEADS, b = (int)blockIdx.z, g = (int)blockIdx.y / groups_of_heads;
-    const int h0 = g * of_group + (int)blockIdx.y % groups_of_heads * HEADS, h_end = (g + 1) * of_group, n_heads = h_end - h0 < HEADS ? h_end - h0 : HEADS;
+    const int h0 = g * of_group + (int)blockIdx.y % groups_of_heads * HEADS, h_end = (g + 1) * of_group,
+              n_heads = h_end - h0 < HEADS ? h_end - h0 : HEADS;
     const int length = a.lengths[b], first = a.window > 0 && length > a.window ? length - (int)a.window : 0;
     const int j0 = (int)blockIdx.x * KEYS, begin = j0 > first ? j0 : first, end = j0 + KEYS < length ? j0 + KEYS : length;
     const bf16 *const k = a.k + b * a.sequence_pitch + (int64_t)g * D, *const v = a.v + b * a.sequence_pitch + (int64_t)g * D;
 
-    for (int i = (int)threadIdx.x; i < n_heads * D; i += THREADS) q[i / D][i % D] = bf16_to_f32(a.q[((int64_t)b * a.H + h0) * D + i]) * (a.scale * LOG2_E);
+    for (int i = (int)threadIdx.x; i < n_heads * D; i += THREADS)
+        q[i / D][i % D] = bf16_to_f32(a.q[((int64_t)b * a.H + h0) * D + i]) * (a.scale * LOG2_E);
     __syncthreads();
-    /* Scores: sixteen lanes a key, eight values a lane. Every lane goes through every turn, because shuffles take whole warps. */
+    /* Scores: sixteen lanes a key, eight values a lane. Every lane goes through every turn, because shuffles take whole warps.
+     */
     const int part = lane % 16 * 8;
     for (int turn = 0; turn < KEYS / (2 * WARPS); turn++) {
         const int j = j0 + 2 * (turn * WARPS + warp) + lane / 16;
@@ -108,12 +112,17 @@ size_t bkl_attention_decode_workspace(const bkl_attention_decode_args *a)
 
 bkl_status bkl_attention_decode(bkl_stream *stream, const bkl_attention_decode_args *a, void *workspace, size_t workspace_bytes)
 {
-    BKL_EXPECT(stream, a->B > 0 && a->B < 65536 && a->S > 0 && a->S < INT32_MAX / 2 && a->G > 0 && a->H > 0 && a->H % a->G == 0 && a->H < 65536 && a->window >= 0,
-               "attention_decode: B = %lld, S = %lld, H = %lld, G = %lld, window %lld", (long long)a->B, (long long)a->S, (long long)a->H, (long long)a->G,
-               (long long)a->window);
-    BKL_EXPECT(stream, a->D > 0 && a->D % 8 == 0 && a->kv_pitch >= a->G * a->D && a->kv_pitch % 8 == 0 && a->sequence_pitch % 8 == 0,
+    BKL_EXPECT(stream,
+               a->B > 0 && a->B < 65536 && a->S > 0 && a->S < INT32_MAX / 2 && a->G > 0 && a->H > 0 && a->H % a->G == 0 &&
+                   a->H < 65536 && a->window >= 0,
+               "attention_decode: B = %lld, S = %lld, H = %lld, G = %lld, window %lld", (long long)a->B, (long long)a->S,
+               (long long)a->H, (long long)a->G, (long long)a->window);
+    BKL_EXPECT(stream,
+               a->D > 0 && a->D % 8 == 0 && a->kv_pitch >= a->G * a->D && a->kv_pitch % 8 == 0 && a->sequence_pitch % 8 == 0,
                "attention_decode: D = %lld, a pitch of %lld; D a multiple of 8", (long long)a->D, (long long)a->kv_pitch);
-    if (a->D > D_MAX) return bkl_fail(stream->context, BKL_E_UNSUPPORTED, "attention_decode: heads of %lld values; %d at most", (long long)a->D, (int)D_MAX);
+    if (a->D > D_MAX)
+        return bkl_fail(stream->context, BKL_E_UNSUPPORTED, "attention_decode: heads of %lld values; %d at most",
+                        (long long)a->D, (int)D_MAX);
     BKL_NEED_WORKSPACE(stream, attention_decode, a, workspace_bytes);
     const stretch_parts parts = parts_in(a, (float *)workspace);
     const dim3 grid((unsigned)parts.n_stretches, (unsigned)(a->G * ceil_div(a->H / a->G, HEADS)), (unsigned)a->B);

@@ -1,5 +1,5 @@
-/* Causal attention, forward: a block has 64 queries of one head and walks the keys they see, 64 at a time, with the running maximum
- * and sum of Milakov & Gimelshein 2018 and the layout of FlashAttention-2: scores and sums stay in registers.
+/* Causal attention, forward: a block has 64 queries of one head and walks the keys they see, 64 at a time, with the running
+ * maximum and sum of Milakov & Gimelshein 2018 and the layout of FlashAttention-2: scores and sums stay in registers.
  *
  *     s[i,j] = scale·q[i]·k[j]      p = softmax_j(s)      o[i] = Σ_j p[i,j]·v[j]      lse[i] = log Σ_j e^s[i,j] */
 #include "attention_tile.h"
@@ -16,7 +16,8 @@ template <int D_MAX> __global__ void __launch_bounds__(ATTENTION_THREADS) attent
     const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, window = (int)a.window;
     const bf16 *const q = a.q + (int64_t)h * D, *const k = a.k + (int64_t)g * D, *const v = a.v + (int64_t)g * D;
 
-    const int low_a = lowest_key(a.first_key, t0 + lane, T, S, window), low_b = lowest_key(a.first_key, t0 + WARP + lane, T, S, window);
+    const int low_a = lowest_key(a.first_key, t0 + lane, T, S, window),
+              low_b = lowest_key(a.first_key, t0 + WARP + lane, T, S, window);
     const int lowest = warp_min(low_a < low_b ? low_a : low_b), highest_low = warp_max(low_a > low_b ? low_a : low_b);
     const int t[2] = {t0 + 16 * warp + lane / 4, t0 + 16 * warp + lane / 4 + 8};
     const int low[2] = {lowest_key(a.first_key, t[0], T, S, window), lowest_key(a.first_key, t[1], T, S, window)};
@@ -88,22 +89,28 @@ template <int D_MAX> __global__ void __launch_bounds__(ATTENTION_THREADS) attent
         BKL_UNROLL
         for (int j = 0; j < D_MAX / 8; j++)
             if (8 * j < D) store4(o + 8 * j, bf16_pair(sums[j][2 * half] * by, sums[j][2 * half + 1] * by));
-        if (a.lse && lane % 4 == 0) a.lse[(int64_t)t[half] * a.H + h] = sum > 0 ? (largest[half] + log2f(sum)) * LN_2 : -INFINITY;
+        if (a.lse && lane % 4 == 0)
+            a.lse[(int64_t)t[half] * a.H + h] = sum > 0 ? (largest[half] + log2f(sum)) * LN_2 : -INFINITY;
     }
 }
 
 BKL_NO_WORKSPACE(attention_fwd)
 bkl_status bkl_attention_fwd(bkl_stream *stream, const bkl_attention_fwd_args *a, void *, size_t)
 {
-    BKL_EXPECT(stream, a->T > 0 && a->S >= a->T && a->S < INT32_MAX / 2 && a->G > 0 && a->H > 0 && a->H % a->G == 0 && a->H < 65536 && a->window >= 0,
-               "attention: T = %lld, S = %lld, H = %lld, G = %lld, window %lld", (long long)a->T, (long long)a->S, (long long)a->H, (long long)a->G,
-               (long long)a->window);
-    BKL_EXPECT(stream, a->D > 0 && a->D % 16 == 0 && a->q_pitch >= a->H * a->D && a->o_pitch >= a->H * a->D && a->kv_pitch >= a->G * a->D &&
-               a->q_pitch % 8 == 0 && a->kv_pitch % 8 == 0 && a->o_pitch % 2 == 0,
-               "attention: D = %lld, pitches of %lld (q), %lld (k, v), %lld (o); D a multiple of 16", (long long)a->D, (long long)a->q_pitch,
-               (long long)a->kv_pitch, (long long)a->o_pitch);
-    if (a->D > 128) return bkl_fail(stream->context, BKL_E_UNSUPPORTED, "attention: heads of %lld values; 128 at most", (long long)a->D);
+    BKL_EXPECT(stream,
+               a->T > 0 && a->S >= a->T && a->S < INT32_MAX / 2 && a->G > 0 && a->H > 0 && a->H % a->G == 0 && a->H < 65536 &&
+                   a->window >= 0,
+               "attention: T = %lld, S = %lld, H = %lld, G = %lld, window %lld", (long long)a->T, (long long)a->S,
+               (long long)a->H, (long long)a->G, (long long)a->window);
+    BKL_EXPECT(stream,
+               a->D > 0 && a->D % 16 == 0 && a->q_pitch >= a->H * a->D && a->o_pitch >= a->H * a->D &&
+                   a->kv_pitch >= a->G * a->D && a->q_pitch % 8 == 0 && a->kv_pitch % 8 == 0 && a->o_pitch % 2 == 0,
+               "attention: D = %lld, pitches of %lld (q), %lld (k, v), %lld (o); D a multiple of 16", (long long)a->D,
+               (long long)a->q_pitch, (long long)a->kv_pitch, (long long)a->o_pitch);
+    if (a->D > 128)
+        return bkl_fail(stream->context, BKL_E_UNSUPPORTED, "attention: heads of %lld values; 128 at most", (long long)a->D);
     const dim3 grid((unsigned)ceil_div(a->T, ATTENTION_ROWS), (unsigned)a->H);
-    if (a->D <= 64) return BKL_LAUNCH(stream, attention_fwd_kernel<64>, grid, ATTENTION_THREADS, 3 * 64 * 64 * sizeof(bf16), *a);
+    if (a->D <= 64)
+        return BKL_LAUNCH(stream, attention_fwd_kernel<64>, grid, ATTENTION_THREADS, 3 * 64 * 64 * sizeof(bf16), *a);
     return BKL_LAUNCH(stream, attention_fwd_kernel<128>, grid, ATTENTION_THREADS, 3 * 64 * 128 * sizeof(bf16), *a);
 }

@@ -1,5 +1,5 @@
-/* What attention's kernels share: tiles of rows [rows][D_MAX] in swizzled shared memory, which keys a query sees, and how the result of
- * one product becomes the left side of the next without leaving registers. */
+/* What attention's kernels share: tiles of rows [rows][D_MAX] in swizzled shared memory, which keys a query sees, and how the
+ * result of one product becomes the left side of the next without leaving registers. */
 #ifndef BKL_ATTENTION_TILE_H
 #define BKL_ATTENTION_TILE_H
 
@@ -10,10 +10,14 @@ enum { ATTENTION_THREADS = 128, ATTENTION_ROWS = 64 /* of a block: 16 a warp */ 
 #define LOG2_E 1.4426950408889634f
 #define LN_2 0.6931471805599453f
 
-template <int D_MAX> BKL_FN bf16 *row_at(bf16 *tile, int row, int chunk) { return tile + row * D_MAX + ((chunk ^ (row & 7)) * 8); }
+template <int D_MAX> BKL_FN bf16 *row_at(bf16 *tile, int row, int chunk)
+{
+    return tile + row * D_MAX + ((chunk ^ (row & 7)) * 8);
+}
 
 /* Puts `rows` rows of a head on their way; rows from n on and columns from D on are 0. `from` is row 0's. */
-template <int D_MAX, int rows> BKL_FN void rows_copy(bf16 *tile, const bf16 *from, int64_t pitch, int64_t row0, int64_t n, int D)
+template <int D_MAX, int rows>
+BKL_FN void rows_copy(bf16 *tile, const bf16 *from, int64_t pitch, int64_t row0, int64_t n, int D)
 {
     BKL_UNROLL
     for (int i = 0; i < rows * D_MAX / 8 / ATTENTION_THREADS; i++) {

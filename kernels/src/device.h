@@ -1,4 +1,5 @@
-/* The one header between kernels and what runs them. With nvcc it is CUDA and PTX; with a C++ compiler it is the emulator of emu/.
+/* The one header between kernels and what runs them. With nvcc it is CUDA and PTX; with a C++ compiler it is the emulator of
+ * emu/.
  *
  * A kernel file uses CUDA's own words where a compiler can be taught them (__global__, __launch_bounds__, threadIdx, blockIdx,
  * __syncthreads, __syncwarp) and, for everything that is an instruction, the wrappers below. Blocks are one-dimensional and a

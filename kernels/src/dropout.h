@@ -16,13 +16,15 @@ BKL_FN bool dropout_keeps(const bkl_dropout *d, int64_t index)
 
 BKL_FN uint32_t dropout_pair(const bkl_dropout *d, int64_t index, uint32_t pair)
 {
-    return bf16_pair(dropout_keeps(d, index) ? bf16_low(pair) * d->scale : 0, dropout_keeps(d, index + 1) ? bf16_high(pair) * d->scale : 0);
+    return bf16_pair(dropout_keeps(d, index) ? bf16_low(pair) * d->scale : 0,
+                     dropout_keeps(d, index + 1) ? bf16_high(pair) * d->scale : 0);
 }
 
 /* Eight neighbours from `index` on. */
 BKL_FN uint4 dropout8(const bkl_dropout *d, int64_t index, uint4 v)
 {
-    v.x = dropout_pair(d, index, v.x), v.y = dropout_pair(d, index + 2, v.y), v.z = dropout_pair(d, index + 4, v.z), v.w = dropout_pair(d, index + 6, v.w);
+    v.x = dropout_pair(d, index, v.x), v.y = dropout_pair(d, index + 2, v.y), v.z = dropout_pair(d, index + 4, v.z),
+    v.w = dropout_pair(d, index + 6, v.w);
     return v;
 }
 

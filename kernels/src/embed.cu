@@ -19,6 +19,7 @@ __global__ void __launch_bounds__(THREADS) embed_kernel(bkl_embed_args a)
 BKL_NO_WORKSPACE(embed)
 bkl_status bkl_embed(bkl_stream *stream, const bkl_embed_args *a, void *, size_t)
 {
-    BKL_EXPECT(stream, a->T > 0 && a->C > 0 && a->C % 8 == 0, "embed: T = %lld, C = %lld; C a multiple of 8", (long long)a->T, (long long)a->C);
+    BKL_EXPECT(stream, a->T > 0 && a->C > 0 && a->C % 8 == 0, "embed: T = %lld, C = %lld; C a multiple of 8", (long long)a->T,
+               (long long)a->C);
     return BKL_LAUNCH(stream, embed_kernel, (unsigned)ceil_div(a->T * a->C / 8, THREADS), THREADS, 0, *a);
 }

@@ -2,8 +2,8 @@
  *
  *     y[M,N] (= or +=) scale · a[M,K]·bᵀ + bias        b [N,K], or [K,N] (then ·b)
  *
- * Where the result has too few tiles for a GPU and the sum is long, it is cut into stretches whose sums lie in the workspace until a
- * second kernel adds them, in order. How many depends on shapes alone. */
+ * Where the result has too few tiles for a GPU and the sum is long, it is cut into stretches whose sums lie in the workspace
+ * until a second kernel adds them, in order. How many depends on shapes alone. */
 #include "gemm_tile.h"
 #include "lab.h"
 
@@ -32,7 +32,8 @@ BKL_FN void copy_tiles(bf16 *left, bf16 *right, int i, int first, const bkl_gemm
 }
 
 /* One stretch of the sum a block: `tiles_of_cut` tiles of TILE_K. */
-template <bool b_is_kn> __global__ void __launch_bounds__(TILE_THREADS) gemm_kernel(bkl_gemm_args a, tile_result to, int tiles_of_cut)
+template <bool b_is_kn>
+__global__ void __launch_bounds__(TILE_THREADS) gemm_kernel(bkl_gemm_args a, tile_result to, int tiles_of_cut)
 {
     BKL_DYNAMIC_SHARED(memory);
     bf16 *const left = (bf16 *)memory, *const right = left + STAGES * TILE_BYTES / 2;
@@ -49,7 +50,8 @@ template <bool b_is_kn> __global__ void __launch_bounds__(TILE_THREADS) gemm_ker
     for (int i = 0; i < n_tiles; i++) {
         copy_wait<STAGES - 2>();
         __syncthreads();
-        if (i + STAGES - 1 < n_tiles) copy_tiles<b_is_kn>(left, right, i + STAGES - 1, first, &a, m0, n0); /* where the last turn read */
+        if (i + STAGES - 1 < n_tiles)
+            copy_tiles<b_is_kn>(left, right, i + STAGES - 1, first, &a, m0, n0); /* where the last turn read */
         copy_commit();
         const int64_t depth = a.K - (int64_t)(first + i) * TILE_K;
         tile_multiply<b_is_kn>(sums, left + i % STAGES * (TILE_BYTES / 2), right + i % STAGES * (TILE_BYTES / 2),
@@ -79,21 +81,24 @@ size_t bkl_gemm_workspace(const bkl_gemm_args *a)
 bkl_status bkl_gemm(bkl_stream *stream, const bkl_gemm_args *a, void *workspace, size_t workspace_bytes)
 {
     BKL_EXPECT(stream, a->M > 0 && a->N > 0 && a->K > 0 && a->K % 8 == 0 && a->N % 8 == 0,
-               "gemm: M = %lld, N = %lld, K = %lld; all positive, N and K multiples of 8", (long long)a->M, (long long)a->N, (long long)a->K);
-    BKL_EXPECT(stream, a->a_pitch >= a->K && a->a_pitch % 8 == 0 && a->b_pitch >= (a->b_is_kn ? a->N : a->K) && a->b_pitch % 8 == 0 &&
-               a->y_pitch >= a->N && a->y_pitch % 2 == 0,
-               "gemm: pitches of %lld (a), %lld (b), %lld (y); at least a row, and those of a and b multiples of 8", (long long)a->a_pitch,
-               (long long)a->b_pitch, (long long)a->y_pitch);
+               "gemm: M = %lld, N = %lld, K = %lld; all positive, N and K multiples of 8", (long long)a->M, (long long)a->N,
+               (long long)a->K);
+    BKL_EXPECT(stream,
+               a->a_pitch >= a->K && a->a_pitch % 8 == 0 && a->b_pitch >= (a->b_is_kn ? a->N : a->K) && a->b_pitch % 8 == 0 &&
+                   a->y_pitch >= a->N && a->y_pitch % 2 == 0,
+               "gemm: pitches of %lld (a), %lld (b), %lld (y); at least a row, and those of a and b multiples of 8",
+               (long long)a->a_pitch, (long long)a->b_pitch, (long long)a->y_pitch);
     const tile_result to = {a->y, a->bias, a->M, a->N, a->y_pitch, a->scale, a->y_is_f32, a->accumulate};
     BKL_NEED_WORKSPACE(stream, gemm, a, workspace_bytes);
     const int n_cuts = cuts_of(a), tiles_of_cut = (int)ceil_div(ceil_div(a->K, TILE_K), n_cuts);
     const tile_result part = {workspace, nullptr, a->M, a->N, a->N, 1, true, false}, first = n_cuts > 1 ? part : to;
-    const dim3 grid((unsigned)ceil_div(a->M, TILE_M), (unsigned)ceil_div(a->N, TILE_N), (unsigned)ceil_div(ceil_div(a->K, TILE_K), tiles_of_cut));
+    const dim3 grid((unsigned)ceil_div(a->M, TILE_M), (unsigned)ceil_div(a->N, TILE_N),
+                    (unsigned)ceil_div(ceil_div(a->K, TILE_K), tiles_of_cut));
     if (a->b_is_kn)
         BKL_TRY(BKL_LAUNCH(stream, gemm_kernel<true>, grid, TILE_THREADS, SHARED_BYTES, *a, first, tiles_of_cut));
     else
         BKL_TRY(BKL_LAUNCH(stream, gemm_kernel<false>, grid, TILE_THREADS, SHARED_BYTES, *a, first, tiles_of_cut));
     if (n_cuts == 1) return BKL_OK;
-    return BKL_LAUNCH(stream, gemm_cuts_kernel, (unsigned)ceil_div(a->M * a->N / 2, TILE_THREADS), TILE_THREADS, 0, to, (const float *)workspace,
-                      (int)grid.z);
+    return BKL_LAUNCH(stream, gemm_cuts_kernel, (unsigned)ceil_div(a->M * a->N / 2, TILE_THREADS), TILE_THREADS, 0, to,
+                      (const float *)workspace, (int)grid.z);
 }

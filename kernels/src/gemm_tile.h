@@ -1,8 +1,8 @@
-/* A block's part of a GEMM: 128×128 of the result by 256 threads, 64 of the inner dimension at a time, on tensor cores (mma.sync
- * m16n8k16), out of shared memory whose 16-byte chunks are swizzled so that ldmatrix meets no bank twice.
+/* A block's part of a GEMM: 128×128 of the result by 256 threads, 64 of the inner dimension at a time, on tensor cores
+ * (mma.sync m16n8k16), out of shared memory whose 16-byte chunks are swizzled so that ldmatrix meets no bank twice.
  *
- * Eight warps stand 2 by 4, each with 64×32 of the result in registers. Left tiles are [128][64]. Right tiles are either rows of
- * the result's columns, [128][64] (y = x·Wᵀ: W's rows), or rows of the inner dimension, [64][128] (dx = dy·W). */
+ * Eight warps stand 2 by 4, each with 64×32 of the result in registers. Left tiles are [128][64]. Right tiles are either rows
+ * of the result's columns, [128][64] (y = x·Wᵀ: W's rows), or rows of the inner dimension, [64][128] (dx = dy·W). */
 #ifndef BKL_GEMM_TILE_H
 #define BKL_GEMM_TILE_H
 
@@ -16,13 +16,15 @@ BKL_FN bf16 *tile128_at(bf16 *tile, int row, int chunk) { return tile + row * 12
 
 /* Puts rows [row0,row0+128) and columns [k0,k0+64) of a matrix with n_rows rows and n_columns columns on their way into a tile;
  * what lies outside the matrix is 0. */
-BKL_FN void tile64_copy(bf16 *tile, const bf16 *from, int64_t pitch, int64_t row0, int64_t n_rows, int64_t k0, int64_t n_columns)
+BKL_FN void tile64_copy(bf16 *tile, const bf16 *from, int64_t pitch, int64_t row0, int64_t n_rows, int64_t k0,
+                        int64_t n_columns)
 {
     BKL_UNROLL
     for (int i = 0; i < TILE_M * TILE_K / 8 / TILE_THREADS; i++) {
         const int chunk_of_all = i * TILE_THREADS + (int)threadIdx.x, row = chunk_of_all / 8, chunk = chunk_of_all % 8;
         const bool inside = row0 + row < n_rows && k0 + 8 * chunk < n_columns;
-        copy16_async(tile64_at(tile, row, chunk), inside ? from + (row0 + row) * pitch + k0 + 8 * chunk : from, inside ? 16 : 0);
+        copy16_async(tile64_at(tile, row, chunk), inside ? from + (row0 + row) * pitch + k0 + 8 * chunk : from,
+                     inside ? 16 : 0);
     }
 }
 /* The same with rows [k0,k0+64) and columns [n0,n0+128). */
@@ -46,11 +48,13 @@ template <bool right_is_kn> BKL_FN void tile_multiply(float sums[4][4][4], bf16 
         if (16 * k >= depth) break;
         uint32_t a[4][4], b[2][4];
         BKL_UNROLL
-        for (int i = 0; i < 4; i++) load_matrices(a[i], tile64_at(left, m0 + 16 * i + matrix % 2 * 8 + in_matrix, 2 * k + matrix / 2));
+        for (int i = 0; i < 4; i++)
+            load_matrices(a[i], tile64_at(left, m0 + 16 * i + matrix % 2 * 8 + in_matrix, 2 * k + matrix / 2));
         BKL_UNROLL
         for (int j = 0; j < 2; j++) {
             if (right_is_kn)
-                load_matrices_transposed(b[j], tile128_at(right, 16 * k + matrix % 2 * 8 + in_matrix, n0 / 8 + 2 * j + matrix / 2));
+                load_matrices_transposed(b[j],
+                                         tile128_at(right, 16 * k + matrix % 2 * 8 + in_matrix, n0 / 8 + 2 * j + matrix / 2));
             else
                 load_matrices(b[j], tile64_at(right, n0 + 16 * j + matrix / 2 * 8 + in_matrix, 2 * k + matrix % 2));
         }

@@ -1,5 +1,5 @@
-/* Output head and cross-entropy, forward and backward, 256 rows at a time: their logits (f32) and the gradient of the logits (bf16) are
- * all that is ever in memory, not T×V.
+/* Output head and cross-entropy, forward and backward, 256 rows at a time: their logits (f32) and the gradient of the logits
+ * (bf16) are all that is ever in memory, not T×V.
  *
  *     logits = logit_scale·x·Wᵀ      nll[m] = log Σ_v e^logit - logit[target]
  *     dx[m] = dloss·logit_scale·Σ_v (softmax[v] - [v = target])·W[v]
@@ -22,7 +22,8 @@ BKL_FN running join(running a, running b)
     const float most = b.most > a.most ? b.most : a.most;
     running r;
     r.most = most, r.best = b_leads ? b.best : a.best;
-    r.others = (a.most == -INFINITY ? 0 : a.others * expf(a.most - most)) + (b.most == -INFINITY ? 0 : b.others * expf(b.most - most));
+    r.others =
+        (a.most == -INFINITY ? 0 : a.others * expf(a.most - most)) + (b.most == -INFINITY ? 0 : b.others * expf(b.most - most));
     return r;
 }
 
@@ -42,7 +43,8 @@ __global__ void __launch_bounds__(THREADS)
     }
     for (int lanes = WARP / 2; lanes; lanes /= 2) {
         running other;
-        other.most = shuffle_xor(r.most, lanes), other.others = shuffle_xor(r.others, lanes), other.best = shuffle_xor(r.best, lanes);
+        other.most = shuffle_xor(r.most, lanes), other.others = shuffle_xor(r.others, lanes),
+        other.best = shuffle_xor(r.best, lanes);
         r = lane & lanes ? join(other, r) : join(r, other);
     }
     if (lane == 0) mosts[threadIdx.x / WARP] = r.most, sums[threadIdx.x / WARP] = r.others, bests[threadIdx.x / WARP] = r.best;
@@ -99,12 +101,14 @@ size_t bkl_head_ce_workspace(const bkl_head_ce_args *a)
 bkl_status bkl_head_ce(bkl_stream *stream, const bkl_head_ce_args *a, void *workspace, size_t workspace_bytes)
 {
     BKL_EXPECT(stream, a->M > 0 && a->C > 0 && a->V > 0 && a->V < INT32_MAX && a->C % 8 == 0 && a->V % 8 == 0,
-               "head_ce: M = %lld, C = %lld, V = %lld; C and V multiples of 8", (long long)a->M, (long long)a->C, (long long)a->V);
+               "head_ce: M = %lld, C = %lld, V = %lld; C and V multiples of 8", (long long)a->M, (long long)a->C,
+               (long long)a->V);
     BKL_NEED_WORKSPACE(stream, head_ce, a, workspace_bytes);
     const int64_t at_once = a->M < ROWS ? a->M : ROWS;
     unsigned char *const base = (unsigned char *)workspace;
     float *const logits = (float *)base;
-    const size_t logits_bytes = aligned((size_t)(at_once * a->V) * sizeof(float)), dlogits_bytes = aligned((size_t)(at_once * a->V) * sizeof(bf16));
+    const size_t logits_bytes = aligned((size_t)(at_once * a->V) * sizeof(float)),
+                 dlogits_bytes = aligned((size_t)(at_once * a->V) * sizeof(bf16));
     bf16 *const dlogits = a->dx ? (bf16 *)(base + logits_bytes) : nullptr;
     unsigned char *const rest = base + logits_bytes + (a->dx ? dlogits_bytes : 0);
     const size_t rest_bytes = workspace_bytes - (size_t)(rest - base);

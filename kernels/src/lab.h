@@ -23,10 +23,10 @@ static inline void *bkl_stream_native(bkl_stream *stream) { return stream->nativ
 /* After a kernel's launch: BKL_OK, or its error with the kernel's name. */
 bkl_status bkl_launched(bkl_stream *stream, const char *kernel);
 
-#define BKL_TRY(call)                  \
-    do {                               \
-        bkl_status status_ = (call);   \
-        if (status_) return status_;   \
+#define BKL_TRY(call)                \
+    do {                             \
+        bkl_status status_ = (call); \
+        if (status_) return status_; \
     } while (0)
 
 /* The entry checks what an op refuses: `condition`, or BKL_E_SHAPE with a sentence. */
@@ -35,24 +35,25 @@ bkl_status bkl_launched(bkl_stream *stream, const char *kernel);
         if (!(condition)) return bkl_fail((stream)->context, BKL_E_SHAPE, __VA_ARGS__); \
     } while (0)
 
-#define BKL_NEED_WORKSPACE(stream, op, args, bytes)                                                                            \
-    do {                                                                                                                        \
-        if ((bytes) < bkl_##op##_workspace(args))                                                                               \
-            return bkl_fail((stream)->context, BKL_E_WORKSPACE, #op ": a workspace of %zu bytes; it needs %zu", (size_t)(bytes), \
-                            bkl_##op##_workspace(args));                                                                        \
+#define BKL_NEED_WORKSPACE(stream, op, args, bytes)                                                                           \
+    do {                                                                                                                      \
+        const size_t need_ = bkl_##op##_workspace(args), has_ = (bytes);                                                      \
+        if (has_ < need_)                                                                                                     \
+            return bkl_fail((stream)->context, BKL_E_WORKSPACE, #op ": a workspace of %zu bytes; it needs %zu", has_, need_); \
     } while (0)
 
 /* An op without a workspace. */
 #define BKL_NO_WORKSPACE(op) \
     size_t bkl_##op##_workspace(const bkl_##op##_args *) { return 0; }
 
-#define X(op)                                                                                                 \
+#define X(op)                                                                                                      \
     bkl_status bkl_##op(bkl_stream *stream, const bkl_##op##_args *args, void *workspace, size_t workspace_bytes); \
     size_t bkl_##op##_workspace(const bkl_##op##_args *args);
 BKL_OPS(X)
 #undef X
 
-/* ---- the runtime: src/runtime.cu over CUDA, emu/emu_runtime.cc over the emulator; the same as in bkl_api ------------------- */
+/* ---- the runtime: src/runtime.cu over CUDA, emu/emu_runtime.cc over the emulator; the same as in bkl_api ------------------
+ */
 bkl_status bkl_context_create(bkl_context **out, int index, char *sentence, size_t sentence_bytes);
 void bkl_context_free(bkl_context **context);
 bkl_status bkl_device_info_get(bkl_context *context, bkl_device_info *out);

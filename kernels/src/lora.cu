@@ -1,18 +1,30 @@
 /* The thin products of LoRA pairs, for as many pairs at once as share a moment of the step:
  *
- *     lora_down    out[T,R] = scale·drop(left)[T,K]·right      h' = s·drop(x)·Aᵀ (right = A [R,K]);  dh = s·dy·B (right = B [N,R], by rows of the sum)
- *     lora_grad    dA[R,W] += leftᵀ·drop(wide)                 left = dh, wide = x;   dB[W,R] (transposed) += wideᵀ·left, wide = dy, left = h'
+ *     lora_down    out[T,R] = scale·drop(left)[T,K]·right      h' = s·drop(x)·Aᵀ (right = A [R,K])
+ *                                                              dh = s·dy·B (right = B [N,R], by rows of the sum)
+ *     lora_grad    dA[R,W] += leftᵀ·drop(wide)                 left = dh, wide = x
+ *                  dB[W,R] (transposed) += wideᵀ·left          left = h', wide = dy
  *
  * Since h' carries the scale s, dB = dyᵀ·h' needs none. Down: a block has 16 rows, its four warps take turns along K and add up
- * in shared memory. Grad: a block has 64 columns of W and 256 rows of T; what blocks sum goes to a workspace and is added in order. */
+ * in shared memory. Grad: a block has 64 columns of W and 256 rows of T; what blocks sum goes to a workspace and is added in
+ * order. */
 #include "dropout.h"
 #include "lab.h"
 
-enum { THREADS = 128, WARPS = THREADS / WARP, ROWS = 16, RANKS = 64 /* of a block */, ROWS_OF_SPLIT = 256, COLUMNS = 64, TIMES = 64 };
+enum {
+    THREADS = 128,
+    WARPS = THREADS / WARP,
+    ROWS = 16,
+    RANKS = 64 /* of a block */,
+    ROWS_OF_SPLIT = 256,
+    COLUMNS = 64,
+    TIMES = 64
+};
 
-/* ---- down ----------------------------------------------------------------------------------------------------------------- */
-/* A lane takes 8 neighbours of a row, so four lanes cover 32 of the inner dimension in two multiplications. Which of them counts as
- * which does not matter to a sum, as long as both sides agree. */
+/* ---- down -----------------------------------------------------------------------------------------------------------------
+ */
+/* A lane takes 8 neighbours of a row, so four lanes cover 32 of the inner dimension in two multiplications. Which of them
+ * counts as which does not matter to a sum, as long as both sides agree. */
 BKL_FN uint4 right_chunk(const bkl_lora_down_item *item, int64_t r, int64_t k, int64_t R)
 {
     uint4 v;
@@ -74,15 +86,20 @@ BKL_NO_WORKSPACE(lora_down)
 bkl_status bkl_lora_down(bkl_stream *stream, const bkl_lora_down_args *a, void *, size_t)
 {
     BKL_EXPECT(stream, a->n >= 1 && a->n <= BKL_LORA_MAX && a->T > 0 && a->R > 0 && a->R % 8 == 0,
-               "lora_down: %d pairs (1 to %d), T = %lld, R = %lld; R a multiple of 8", a->n, BKL_LORA_MAX, (long long)a->T, (long long)a->R);
+               "lora_down: %d pairs (1 to %d), T = %lld, R = %lld; R a multiple of 8", a->n, BKL_LORA_MAX, (long long)a->T,
+               (long long)a->R);
     for (int i = 0; i < a->n; i++)
-        BKL_EXPECT(stream, a->item[i].K > 0 && a->item[i].K % 8 == 0 && a->item[i].left_pitch >= a->item[i].K && a->item[i].left_pitch % 8 == 0,
-                   "lora_down: pair %d: K = %lld, a pitch of %lld; multiples of 8", i, (long long)a->item[i].K, (long long)a->item[i].left_pitch);
+        BKL_EXPECT(stream,
+                   a->item[i].K > 0 && a->item[i].K % 8 == 0 && a->item[i].left_pitch >= a->item[i].K &&
+                       a->item[i].left_pitch % 8 == 0,
+                   "lora_down: pair %d: K = %lld, a pitch of %lld; multiples of 8", i, (long long)a->item[i].K,
+                   (long long)a->item[i].left_pitch);
     const dim3 grid((unsigned)ceil_div(a->T, ROWS), (unsigned)a->n, (unsigned)ceil_div(a->R, RANKS));
     return BKL_LAUNCH(stream, lora_down_kernel, grid, THREADS, 0, *a);
 }
 
-/* ---- grad ----------------------------------------------------------------------------------------------------------------- */
+/* ---- grad -----------------------------------------------------------------------------------------------------------------
+ */
 /* [TIMES][64] of a matrix, swizzled by 16-byte chunks. */
 BKL_FN bf16 *chunk_at(bf16 *tile, int row, int chunk) { return tile + row * 64 + ((chunk ^ (row & 7)) * 8); }
 
@@ -115,7 +132,8 @@ __global__ void __launch_bounds__(THREADS, 3) lora_grad_kernel(bkl_lora_grad_arg
     bf16 *const left = (bf16 *)memory, *const wide = left + 2 * TIMES * RANKS;
     const int pair = (int)blockIdx.z / n_groups;
     const bkl_lora_grad_item *const item = &a.item[pair];
-    const int64_t c0 = (int64_t)blockIdx.x * COLUMNS, r0 = (int64_t)((int)blockIdx.z % n_groups) * RANKS, begin = (int64_t)blockIdx.y * ROWS_OF_SPLIT;
+    const int64_t c0 = (int64_t)blockIdx.x * COLUMNS, r0 = (int64_t)((int)blockIdx.z % n_groups) * RANKS,
+                  begin = (int64_t)blockIdx.y * ROWS_OF_SPLIT;
     if (c0 >= item->W) return;
     const int64_t end = begin + ROWS_OF_SPLIT < a.T ? begin + ROWS_OF_SPLIT : a.T;
     const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, matrix = lane / 8, in_matrix = lane % 8;
@@ -168,7 +186,8 @@ __global__ void __launch_bounds__(THREADS, 3) lora_grad_kernel(bkl_lora_grad_arg
             }
 }
 
-__global__ void __launch_bounds__(THREADS) lora_grad_parts_kernel(bkl_lora_grad_args a, const float *parts, int64_t widest, int n_splits)
+__global__ void __launch_bounds__(THREADS)
+    lora_grad_parts_kernel(bkl_lora_grad_args a, const float *parts, int64_t widest, int n_splits)
 {
     const bkl_lora_grad_item *const item = &a.item[blockIdx.y];
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -198,14 +217,20 @@ size_t bkl_lora_grad_workspace(const bkl_lora_grad_args *a)
 bkl_status bkl_lora_grad(bkl_stream *stream, const bkl_lora_grad_args *a, void *workspace, size_t workspace_bytes)
 {
     BKL_EXPECT(stream, a->n >= 1 && a->n <= BKL_LORA_MAX && a->T > 0 && a->R > 0 && a->R % 8 == 0,
-               "lora_grad: %d gradients (1 to %d), T = %lld, R = %lld; R a multiple of 8", a->n, BKL_LORA_MAX, (long long)a->T, (long long)a->R);
+               "lora_grad: %d gradients (1 to %d), T = %lld, R = %lld; R a multiple of 8", a->n, BKL_LORA_MAX, (long long)a->T,
+               (long long)a->R);
     for (int i = 0; i < a->n; i++)
-        BKL_EXPECT(stream, a->item[i].W > 0 && a->item[i].W % 8 == 0 && a->item[i].wide_pitch >= a->item[i].W && a->item[i].wide_pitch % 8 == 0,
-                   "lora_grad: gradient %d: W = %lld, a pitch of %lld; multiples of 8", i, (long long)a->item[i].W, (long long)a->item[i].wide_pitch);
+        BKL_EXPECT(stream,
+                   a->item[i].W > 0 && a->item[i].W % 8 == 0 && a->item[i].wide_pitch >= a->item[i].W &&
+                       a->item[i].wide_pitch % 8 == 0,
+                   "lora_grad: gradient %d: W = %lld, a pitch of %lld; multiples of 8", i, (long long)a->item[i].W,
+                   (long long)a->item[i].wide_pitch);
     BKL_NEED_WORKSPACE(stream, lora_grad, a, workspace_bytes);
     const int64_t widest = widest_of(a), n_splits = ceil_div(a->T, ROWS_OF_SPLIT), n_groups = ceil_div(a->R, RANKS);
     const dim3 grid((unsigned)ceil_div(widest, COLUMNS), (unsigned)n_splits, (unsigned)(a->n * n_groups));
-    BKL_TRY(BKL_LAUNCH(stream, lora_grad_kernel, grid, THREADS, 4 * TIMES * 64 * sizeof(bf16), *a, (float *)workspace, widest, (int)n_groups));
+    BKL_TRY(BKL_LAUNCH(stream, lora_grad_kernel, grid, THREADS, 4 * TIMES * 64 * sizeof(bf16), *a, (float *)workspace, widest,
+                       (int)n_groups));
     const dim3 elements((unsigned)ceil_div(a->R * widest, THREADS), (unsigned)a->n);
-    return BKL_LAUNCH(stream, lora_grad_parts_kernel, elements, THREADS, 0, *a, (const float *)workspace, widest, (int)n_splits);
+    return BKL_LAUNCH(stream, lora_grad_parts_kernel, elements, THREADS, 0, *a, (const float *)workspace, widest,
+                      (int)n_splits);
 }

@@ -1,5 +1,5 @@
-/* Numbers of 8 and 4 bits: e4m3 (FP8; unsigned as NVFP4's block scales) and e2m1 (FP4), nearest even, saturating. In software, so
- * that every architecture and the emulator give the same codes. */
+/* Numbers of 8 and 4 bits: e4m3 (FP8; unsigned as NVFP4's block scales) and e2m1 (FP4), nearest even, saturating. In software,
+ * so that every architecture and the emulator give the same codes. */
 #ifndef BKL_LOW_BIT_H
 #define BKL_LOW_BIT_H
 
@@ -11,7 +11,8 @@
 BKL_FN float e4m3_to_f32(uint32_t code)
 {
     const uint32_t exponent = code >> 3 & 15, mantissa = code & 7;
-    const float magnitude = exponent == 0 ? (float)mantissa * 0.001953125f /* 2^-9 */ : __uint_as_float((exponent + 120) << 23 | mantissa << 20);
+    const float magnitude =
+        exponent == 0 ? (float)mantissa * 0.001953125f /* 2^-9 */ : __uint_as_float((exponent + 120) << 23 | mantissa << 20);
     return code & 0x80 ? -magnitude : magnitude;
 }
 
@@ -36,7 +37,8 @@ BKL_FN float e2m1_to_f32(uint32_t code)
 BKL_FN uint32_t f32_to_e2m1(float x)
 {
     const float m = fabsf(x);
-    const uint32_t code = (m > 0.25f) + (m >= 0.75f) + (m > 1.25f) + (m >= 1.75f) + (m > 2.5f) + (m >= 3.5f) + (m > 5.0f); /* ties to even codes */
+    const uint32_t code = (m > 0.25f) + (m >= 0.75f) + (m > 1.25f) + (m >= 1.75f) + (m > 2.5f) + (m >= 3.5f) +
+                          (m > 5.0f); /* ties to even codes */
     return (__float_as_uint(x) >> 28 & 8u) | code;
 }
 

@@ -1,5 +1,6 @@
-/* y = x·Wᵀ for at most eight tokens (decoding): reading the weight is all that takes time, so a warp reads one row of it, 1,024 codes a turn, and
- * multiplies what its lanes hold with every token's values. The numbers are those of the GEMM: weights rounded to bf16, sums in f32. */
+/* y = x·Wᵀ for at most eight tokens (decoding): reading the weight is all that takes time, so a warp reads one row of it, 1,024
+ * codes a turn, and multiplies what its lanes hold with every token's values. The numbers are those of the GEMM: weights
+ * rounded to bf16, sums in f32. */
 #include "nf4_few.h"
 
 #include "lab.h"

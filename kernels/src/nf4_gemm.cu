@@ -1,6 +1,6 @@
-/* GEMMs whose right side is an NF4 weight that stays NF4 in memory: each block dequantizes the tile it is about to multiply into
- * shared memory, from registers that were loaded a tile ahead. The LoRA pair beside the weight is a further stretch of the same
- * sum, so that the result is written once:
+/* GEMMs whose right side is an NF4 weight that stays NF4 in memory: each block dequantizes the tile it is about to multiply
+ * into shared memory, from registers that were loaded a tile ahead. The LoRA pair beside the weight is a further stretch of the
+ * same sum, so that the result is written once:
  *
  *     forward    y[T,N]  (= or +=) scale·(x·Wᵀ + h·Bᵀ) + bias           h[T,R] = s·x·Aᵀ comes from lora_down
  *     backward   dx[T,K] (= or +=) scale·Σ_i (dy_i·W_i + drop'_i(dh_i·A_i))      dh[T,R] = s·dy·B comes from lora_down, too
@@ -99,14 +99,16 @@ template <bool is_kn> BKL_FN void right_copy(bf16 *tile, const stretch *s, int64
 }
 
 /* sums += drop'(left·right). The mask is the sum's too: dropping each tile's product drops the whole. */
-BKL_FN void multiply_dropped(float sums[4][4][4], bf16 *left, bf16 *right, int depth, const bkl_dropout *d, int64_t block_m0, int64_t block_n0, int64_t N)
+BKL_FN void multiply_dropped(float sums[4][4][4], bf16 *left, bf16 *right, int depth, const bkl_dropout *d, int64_t block_m0,
+                             int64_t block_n0, int64_t N)
 {
     const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, matrix = lane / 8, in_matrix = lane % 8;
     const int m_of_warp = warp / 4 * 64, n_of_warp = warp % 4 * 32;
     const int64_t m0 = block_m0 + m_of_warp + lane / 4, n0 = block_n0 + n_of_warp + lane % 4 * 2;
     BKL_UNROLL
     for (int i = 0; i < 4; i++) { /* sixteen rows at a time: few registers, for the few turns that come here */
-        const int64_t index = opaque((m0 + 16 * i) * N + n0); /* else the compiler hashes all 64 indices before the loop, and spills them */
+        const int64_t index =
+            opaque((m0 + 16 * i) * N + n0); /* else the compiler hashes all 64 indices before the loop, and spills them */
         float product[4][4];
         BKL_UNROLL
         for (int j = 0; j < 4; j++) product[j][0] = product[j][1] = product[j][2] = product[j][3] = 0;
@@ -115,7 +117,8 @@ BKL_FN void multiply_dropped(float sums[4][4][4], bf16 *left, bf16 *right, int d
             load_matrices(a, tile64_at(left, m_of_warp + 16 * i + matrix % 2 * 8 + in_matrix, 2 * k + matrix / 2));
             BKL_UNROLL
             for (int j = 0; j < 2; j++)
-                load_matrices_transposed(b[j], tile128_at(right, 16 * k + matrix % 2 * 8 + in_matrix, n_of_warp / 8 + 2 * j + matrix / 2));
+                load_matrices_transposed(
+                    b[j], tile128_at(right, 16 * k + matrix % 2 * 8 + in_matrix, n_of_warp / 8 + 2 * j + matrix / 2));
             BKL_UNROLL
             for (int j = 0; j < 4; j++) mma_bf16(product[j], a, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
         }
@@ -127,7 +130,8 @@ BKL_FN void multiply_dropped(float sums[4][4][4], bf16 *left, bf16 *right, int d
     }
 }
 
-template <bool is_kn> __global__ void __launch_bounds__(TILE_THREADS, 1) nf4_gemm_kernel(stretches s, tile_result to, int n_tiles)
+template <bool is_kn>
+__global__ void __launch_bounds__(TILE_THREADS, 1) nf4_gemm_kernel(stretches s, tile_result to, int n_tiles)
 {
     BKL_SHARED(float, code, [16]);
     BKL_DYNAMIC_SHARED(memory);
@@ -163,12 +167,14 @@ template <bool is_kn> __global__ void __launch_bounds__(TILE_THREADS, 1) nf4_gem
         __syncthreads();
         if (i + STAGES - 1 < n_tiles) { /* into the place that was read in the last turn */
             const stretch *far = &s.part[ahead.part];
-            tile64_copy(left + (i + STAGES - 1) % STAGES * (TILE_BYTES / 2), far->left, far->left_pitch, m0, to.M, ahead.k, far->length);
+            tile64_copy(left + (i + STAGES - 1) % STAGES * (TILE_BYTES / 2), far->left, far->left_pitch, m0, to.M, ahead.k,
+                        far->length);
             cursor_advance(&ahead, &s);
         }
         copy_commit();
         if (is_kn && part->dropout.drop)
-            multiply_dropped(sums, left + i % STAGES * (TILE_BYTES / 2), r, depth < TILE_K ? (int)depth : TILE_K, &part->dropout, m0, n0, to.N);
+            multiply_dropped(sums, left + i % STAGES * (TILE_BYTES / 2), r, depth < TILE_K ? (int)depth : TILE_K,
+                             &part->dropout, m0, n0, to.N);
         else
             tile_multiply<is_kn>(sums, left + i % STAGES * (TILE_BYTES / 2), r, depth < TILE_K ? (int)depth : TILE_K);
     }
@@ -179,15 +185,19 @@ template <bool is_kn> __global__ void __launch_bounds__(TILE_THREADS, 1) nf4_gem
 static bkl_status check_weight(bkl_stream *stream, const bkl_nf4_weight *w)
 {
     BKL_EXPECT(stream, w->N > 0 && w->K > 0 && w->K % 64 == 0 && w->N % 8 == 0,
-               "nf4: a weight of %lld rows of %lld; rows a multiple of 8, their length a multiple of 64", (long long)w->N, (long long)w->K);
-    BKL_EXPECT(stream, w->absmax || (w->absmax_q && w->nested_absmax && w->map), "nf4: a weight with neither absmax nor its quantized form");
+               "nf4: a weight of %lld rows of %lld; rows a multiple of 8, their length a multiple of 64", (long long)w->N,
+               (long long)w->K);
+    BKL_EXPECT(stream, w->absmax || (w->absmax_q && w->nested_absmax && w->map),
+               "nf4: a weight with neither absmax nor its quantized form");
     return BKL_OK;
 }
 
 static bkl_status check_lora(bkl_stream *stream, const bkl_bf16 *left, const bkl_bf16 *right, int64_t R)
 {
-    BKL_EXPECT(stream, !left == !right && (!left || (R > 0 && R % 8 == 0)), "nf4: a LoRA pair needs both its matrices and a rank that is a "
-               "multiple of 8, not %lld", (long long)R);
+    BKL_EXPECT(stream, !left == !right && (!left || (R > 0 && R % 8 == 0)),
+               "nf4: a LoRA pair needs both its matrices and a rank that is a "
+               "multiple of 8, not %lld",
+               (long long)R);
     return BKL_OK;
 }
 
@@ -204,8 +214,8 @@ bkl_status bkl_nf4_fwd(bkl_stream *stream, const bkl_nf4_fwd_args *a, void *, si
     BKL_TRY(check_weight(stream, &a->w));
     BKL_TRY(check_lora(stream, a->lora_h, a->lora_b, a->R));
     BKL_EXPECT(stream, a->T > 0 && a->x_pitch >= a->w.K && a->x_pitch % 8 == 0 && a->y_pitch >= a->w.N && a->y_pitch % 2 == 0,
-               "nf4_fwd: T = %lld, pitches of %lld (x) and %lld (y) for rows of %lld and %lld", (long long)a->T, (long long)a->x_pitch,
-               (long long)a->y_pitch, (long long)a->w.K, (long long)a->w.N);
+               "nf4_fwd: T = %lld, pitches of %lld (x) and %lld (y) for rows of %lld and %lld", (long long)a->T,
+               (long long)a->x_pitch, (long long)a->y_pitch, (long long)a->w.K, (long long)a->w.N);
     if (a->T <= NF4_FEW) return bkl_nf4_few(stream, a);
     stretches s = {};
     s.part[s.n_parts++] = {a->x, a->x_pitch, a->w.K, nullptr, a->w, {}};
@@ -220,14 +230,14 @@ bkl_status bkl_nf4_bwd(bkl_stream *stream, const bkl_nf4_bwd_args *a, void *, si
 {
     BKL_EXPECT(stream, a->n >= 1 && a->n <= BKL_NF4_MAX, "nf4_bwd: %d weights; 1 to %d", a->n, BKL_NF4_MAX);
     const int64_t K = a->w[0].K;
-    BKL_EXPECT(stream, a->T > 0 && a->dx_pitch >= K && a->dx_pitch % 2 == 0, "nf4_bwd: T = %lld, a pitch of %lld for rows of %lld",
-               (long long)a->T, (long long)a->dx_pitch, (long long)K);
+    BKL_EXPECT(stream, a->T > 0 && a->dx_pitch >= K && a->dx_pitch % 2 == 0,
+               "nf4_bwd: T = %lld, a pitch of %lld for rows of %lld", (long long)a->T, (long long)a->dx_pitch, (long long)K);
     stretches s = {};
     for (int i = 0; i < a->n; i++) {
         BKL_TRY(check_weight(stream, &a->w[i]));
         BKL_EXPECT(stream, a->w[i].K == K && a->dy_pitch[i] >= a->w[i].N && a->dy_pitch[i] % 8 == 0,
-                   "nf4_bwd: weight %d has rows of %lld, the first of %lld; dy's pitch is %lld", i, (long long)a->w[i].K, (long long)K,
-                   (long long)a->dy_pitch[i]);
+                   "nf4_bwd: weight %d has rows of %lld, the first of %lld; dy's pitch is %lld", i, (long long)a->w[i].K,
+                   (long long)K, (long long)a->dy_pitch[i]);
         s.part[s.n_parts++] = {a->dy[i], a->dy_pitch[i], a->w[i].N, nullptr, a->w[i], {}};
     }
     for (int i = 0; i < a->n; i++) {

@@ -13,12 +13,12 @@
 #define BKL_UNROLL _Pragma("unroll")
 
 /* A launch, with leave for more dynamic shared memory than 48 KiB where it wants it. */
-#define BKL_LAUNCH(stream, kernel, grid, threads, shared_bytes, ...)                                                             \
-    ([&]() -> bkl_status {                                                                                                       \
-        if ((shared_bytes) > 48 * 1024)                                                                                          \
-            cudaFuncSetAttribute((const void *)(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(shared_bytes));      \
-        (kernel)<<<(grid), (threads), (shared_bytes), (cudaStream_t)bkl_stream_native(stream)>>>(__VA_ARGS__);                   \
-        return bkl_launched(stream, #kernel);                                                                                    \
+#define BKL_LAUNCH(stream, kernel, grid, threads, shared_bytes, ...)                                                        \
+    ([&]() -> bkl_status {                                                                                                  \
+        if ((shared_bytes) > 48 * 1024)                                                                                     \
+            cudaFuncSetAttribute((const void *)(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(shared_bytes)); \
+        (kernel)<<<(grid), (threads), (shared_bytes), (cudaStream_t)bkl_stream_native(stream)>>>(__VA_ARGS__);              \
+        return bkl_launched(stream, #kernel);                                                                               \
     }())
 
 /* ---- numbers ------------------------------------------------------------------------------------------------------------ */
@@ -59,7 +59,8 @@ BKL_FN uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_
 /* 16 bytes from global to shared memory, in the background; n_valid bytes (0..16) are read and the rest is zero. */
 BKL_FN void copy16_async(void *shared, const void *global, int n_valid)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(n_valid) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(n_valid)
+                 : "memory");
 }
 BKL_FN void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /* Until at most n of the newest groups are on their way. */
@@ -107,17 +108,18 @@ BKL_FN void mma_bf16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 BKL_FN void mma_fp8(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
 #ifdef __CUDA_ARCH_FEAT_SM120_ALL
-    asm volatile("mma.sync.aligned.kind::f8f6f4.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    asm volatile(
+        "mma.sync.aligned.kind::f8f6f4.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #else
     (void)c, (void)a, (void)b0, (void)b1;
     __trap();
 #endif
 }
 
-/* And of 4-bit (e2m1) operands with a scale (e4m3) for 16 neighbours, c[16,8] += a[16,64]·b[64,8]. a_scales: the row's four, of row g in
- * even lanes and of row g+8 in odd ones; b_scales: column g's four. sm_120a alone. */
+/* And of 4-bit (e2m1) operands with a scale (e4m3) for 16 neighbours, c[16,8] += a[16,64]·b[64,8]. a_scales: the row's four, of
+ * row g in even lanes and of row g+8 in odd ones; b_scales: column g's four. sm_120a alone. */
 BKL_FN void mma_nvfp4(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1, uint32_t a_scales, uint32_t b_scales)
 {
 #ifdef __CUDA_ARCH_FEAT_SM120_ALL

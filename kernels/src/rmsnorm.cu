@@ -65,10 +65,11 @@ __global__ void __launch_bounds__(THREADS) rmsnorm_bwd_kernel(bkl_rmsnorm_bwd_ar
 
 static bkl_status check(bkl_stream *stream, int64_t T, int64_t C)
 {
-    BKL_EXPECT(stream, T > 0 && C > 0 && C % 8 == 0, "rmsnorm: T = %lld, C = %lld; both positive, C a multiple of 8", (long long)T,
-               (long long)C);
+    BKL_EXPECT(stream, T > 0 && C > 0 && C % 8 == 0, "rmsnorm: T = %lld, C = %lld; both positive, C a multiple of 8",
+               (long long)T, (long long)C);
     if (C > 8 * CHUNKS * THREADS)
-        return bkl_fail(stream->context, BKL_E_UNSUPPORTED, "rmsnorm: rows of %lld values; %d at most", (long long)C, 8 * CHUNKS * THREADS);
+        return bkl_fail(stream->context, BKL_E_UNSUPPORTED, "rmsnorm: rows of %lld values; %d at most", (long long)C,
+                        8 * CHUNKS * THREADS);
     return BKL_OK;
 }
 

@@ -28,8 +28,9 @@ __global__ void __launch_bounds__(THREADS) rope_kernel(bkl_rope_args a)
 BKL_NO_WORKSPACE(rope)
 bkl_status bkl_rope(bkl_stream *stream, const bkl_rope_args *a, void *, size_t)
 {
-    BKL_EXPECT(stream, a->T > 0 && a->H > 0 && a->D > 0 && a->D % 16 == 0 && a->pitch >= a->H * a->D && a->pitch % 8 == 0,
-               "rope: T = %lld, H = %lld, D = %lld, pitch = %lld; D a multiple of 16, the pitch at least H·D and a multiple of 8",
-               (long long)a->T, (long long)a->H, (long long)a->D, (long long)a->pitch);
+    BKL_EXPECT(
+        stream, a->T > 0 && a->H > 0 && a->D > 0 && a->D % 16 == 0 && a->pitch >= a->H * a->D && a->pitch % 8 == 0,
+        "rope: T = %lld, H = %lld, D = %lld, pitch = %lld; D a multiple of 16, the pitch at least H·D and a multiple of 8",
+        (long long)a->T, (long long)a->H, (long long)a->D, (long long)a->pitch);
     return BKL_LAUNCH(stream, rope_kernel, (unsigned)ceil_div(a->T * a->H * a->D / 16, THREADS), THREADS, 0, *a);
 }

@@ -17,7 +17,8 @@ struct bkl_event {
 
 static bkl_status failed(bkl_context *context, const char *what, cudaError_t error)
 {
-    return bkl_fail(context, error == cudaErrorMemoryAllocation ? BKL_E_MEMORY : BKL_E_DEVICE, "%s: %s", what, cudaGetErrorString(error));
+    return bkl_fail(context, error == cudaErrorMemoryAllocation ? BKL_E_MEMORY : BKL_E_DEVICE, "%s: %s", what,
+                    cudaGetErrorString(error));
 }
 
 #define CUDA_TRY(context, call)                                       \
@@ -47,8 +48,8 @@ static bkl_status describe(bkl_context *context)
     CUDA_TRY(context, cudaRuntimeGetVersion(&info->runtime_version));
     CUDA_TRY(context, cudaMemGetInfo(&info->memory_free, &info->memory_total));
     if (info->major < 8)
-        return bkl_fail(context, BKL_E_UNSUPPORTED, "%s has compute capability %d.%d; the kernels need 8.0 or newer", info->name, info->major,
-                        info->minor);
+        return bkl_fail(context, BKL_E_UNSUPPORTED, "%s has compute capability %d.%d; the kernels need 8.0 or newer",
+                        info->name, info->major, info->minor);
     return BKL_OK;
 }
 

@@ -1,6 +1,6 @@
-/* The next token of each row of logits, as agoge's CPU sampler chooses it: repetition penalty, temperature, top-k, top-p, min-p, one draw.
- * One block a row, without sorting: "the candidate, from the largest logit on and the lowest id of equals, at which a sum passes a target"
- * is found byte by byte of the logit's bits, over 256 bins of a histogram.
+/* The next token of each row of logits, as agoge's CPU sampler chooses it: repetition penalty, temperature, top-k, top-p,
+ * min-p, one draw. One block a row, without sorting: "the candidate, from the largest logit on and the lowest id of equals, at
+ * which a sum passes a target" is found byte by byte of the logit's bits, over 256 bins of a histogram.
  *
  * Weights e^(logit - largest) are counted in units of 2^-40, as integers, so that no order of additions matters. */
 #include "device.h"
@@ -62,8 +62,8 @@ BKL_FN uint64_t sum_of(const row_view *r, boundary left, bool by_count, const hi
     return h->bins[0];
 }
 
-/* The candidate at which the sum of shares, from the largest on, passes `target` (is greater than it): its key, and in ties how many of
- * that key are passed, itself included. The target is below the sum of what is left. */
+/* The candidate at which the sum of shares, from the largest on, passes `target` (is greater than it): its key, and in ties how
+ * many of that key are passed, itself included. The target is below the sum of what is left. */
 BKL_FN boundary pass(const row_view *r, boundary left, uint64_t target, bool by_count, const histogram *h)
 {
     uint32_t prefix = 0;
@@ -79,7 +79,8 @@ BKL_FN boundary pass(const row_view *r, boundary left, uint64_t target, bool by_
         }
         __syncthreads();
         if (threadIdx.x == 0) {
-            if (left.ties && (left.key & above) == prefix) h->bins[left.key >> shift & 255] += left.ties * share_of(r, value_of(left.key), by_count);
+            if (left.ties && (left.key & above) == prefix)
+                h->bins[left.key >> shift & 255] += left.ties * share_of(r, value_of(left.key), by_count);
             uint64_t before = 0;
             int bin = BINS - 1;
             while (bin > 0 && before + h->bins[bin] <= target) before += h->bins[bin--];
@@ -146,7 +147,8 @@ __global__ void __launch_bounds__(THREADS, 1) sample_kernel(bkl_sample_args a, c
     boundary left = {0, 0}; /* all: no number's key is 0 */
     if (a.top_k > 0 && a.top_k < a.V) left = pass(&r, left, (uint64_t)a.top_k - 1, true, &h);
     if (a.top_p < 1) {
-        const double target = ceil((double)a.top_p * (double)sum_of(&r, left, false, &h)); /* reached, where pass() is after passing */
+        const double target =
+            ceil((double)a.top_p * (double)sum_of(&r, left, false, &h)); /* reached, where pass() is after passing */
         left = pass(&r, left, target > 1 ? (uint64_t)target - 1 : 0, false, &h);
     }
     if (a.min_p > 0) {
@@ -171,16 +173,19 @@ __global__ void __launch_bounds__(THREADS, 1) sample_kernel(bkl_sample_args a, c
 
 size_t bkl_sample_workspace(const bkl_sample_args *a)
 {
-    return a->repeat_penalty != 1 && a->n_seen > 0 && a->n_rows > 0 && a->V > 0 ? (size_t)(a->n_rows * a->V) * sizeof(int32_t) : 0;
+    return a->repeat_penalty != 1 && a->n_seen > 0 && a->n_rows > 0 && a->V > 0 ? (size_t)(a->n_rows * a->V) * sizeof(int32_t)
+                                                                                : 0;
 }
 
 bkl_status bkl_sample(bkl_stream *stream, const bkl_sample_args *a, void *workspace, size_t workspace_bytes)
 {
-    BKL_EXPECT(stream, a->n_rows > 0 && a->n_rows < 65536 && a->V > 0 && a->V < INT32_MAX && a->n_seen >= 0, "sample: %lld rows of %lld logits, %lld ids seen",
-               (long long)a->n_rows, (long long)a->V, (long long)a->n_seen);
-    BKL_EXPECT(stream, a->temperature >= 0 && a->top_k >= 0 && a->top_p > 0 && a->top_p <= 1 && a->min_p >= 0 && a->min_p <= 1 && a->repeat_penalty > 0,
-               "sample: temperature %g, top-k %lld, top-p %g, min-p %g, repeat-penalty %g", (double)a->temperature, (long long)a->top_k, (double)a->top_p,
-               (double)a->min_p, (double)a->repeat_penalty);
+    BKL_EXPECT(stream, a->n_rows > 0 && a->n_rows < 65536 && a->V > 0 && a->V < INT32_MAX && a->n_seen >= 0,
+               "sample: %lld rows of %lld logits, %lld ids seen", (long long)a->n_rows, (long long)a->V, (long long)a->n_seen);
+    BKL_EXPECT(stream,
+               a->temperature >= 0 && a->top_k >= 0 && a->top_p > 0 && a->top_p <= 1 && a->min_p >= 0 && a->min_p <= 1 &&
+                   a->repeat_penalty > 0,
+               "sample: temperature %g, top-k %lld, top-p %g, min-p %g, repeat-penalty %g", (double)a->temperature,
+               (long long)a->top_k, (double)a->top_p, (double)a->min_p, (double)a->repeat_penalty);
     BKL_NEED_WORKSPACE(stream, sample, a, workspace_bytes);
     const bool marks = bkl_sample_workspace(a) > 0;
     if (marks) {
