@@ -55,6 +55,8 @@ void ag_api_metrics_write(ag_api_server *s, ag_str *out)
     static const char *const ends[] = {"stop", "length", "stop_text", "cancelled", "stopping", "failed"};
     ag_batcher_stats e;
     ag_batcher_read_stats(s->engine, &e);
+    head(out, "build_info", "gauge", "The program's version.");
+    ag_str_printf(out, "agoge_build_info{version=\"%s\"} 1\n", s->o.version);
     gauge(out, "requests_running", "Answers that are computed now.", (double)e.n_running);
     gauge(out, "requests_waiting", "Answers that wait for a slot.", (double)e.n_waiting);
     gauge(out, "connections", "Open connections.", (double)ag_http_server_connections(s->http));
