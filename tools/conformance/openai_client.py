@@ -5,9 +5,10 @@
 
 The server has a base and at least one adapter. What is checked is the protocol; what the model says is not."""
 import json, sys
+from typing import Annotated
 
 import openai
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 BASE, KEY = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "none"
 client = openai.OpenAI(base_url=BASE, api_key=KEY, max_retries=0, timeout=120)
@@ -86,10 +87,10 @@ check(all(t.token == t.top_logprobs[0].token for t in content), "greedy takes th
 
 # JSON: any object, a schema, and the package's own parsing of a class.
 class Person(BaseModel):
-    name: str
+    name: Annotated[str, Field(max_length=20)]
     age: int
-    pets: list[str]
-    town: str | None
+    pets: Annotated[list[Annotated[str, Field(max_length=10)]], Field(max_length=3)]
+    town: Annotated[str, Field(max_length=20)] | None
 
 
 free = client.chat.completions.create(model=models[0], messages=[{"role": "user", "content": "Describe a cat as JSON."}], temperature=0, max_tokens=300,
