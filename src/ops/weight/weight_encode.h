@@ -4,7 +4,8 @@
  * more), by the encoder's own decoder: scales as they are stored, in f16 or as small integers times an f16. For given codes the best
  * scale (and offset) solves linear equations; for given scales the best codes are the nearest ones. The search starts from a fan of
  * scales around the one that spans the block, goes on between those two steps until nothing gets better, then chooses the integers of
- * sub-blocks among neighbours and fits the f16 factors once more. q8_0 alone is ggml's own rule to the bit.
+ * sub-blocks among neighbours and fits the f16 factors once more. Last, the factors grow by the little that least squares take off a
+ * block (weight_encode_body.h: whole_share). q8_0 alone is ggml's own rule to the bit.
  *
  *     type  block  codes      value
  *     q4_0    32   -8..7      d·q
