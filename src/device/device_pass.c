@@ -1,5 +1,7 @@
 #include "device/device_pass.h"
 
+#include "ops/lora/dropout_hash.h"
+
 /* ---- buffers ---------------------------------------------------------------------------------------------------------------------- */
 static bkl_bf16 *matrix(ag_layout *layout, int64_t rows, int64_t columns) { return ag_layout_place(layout, (size_t)(rows * columns) * sizeof(bkl_bf16)); }
 static bkl_bf16 *within(bkl_bf16 *of, int64_t n) { return of ? of + n : NULL; } /* NULL while sizes are counted */
@@ -55,6 +57,17 @@ static const ag_lora_view *view_of(const ag_device_pass *p, int64_t l, ag_projec
 static const bkl_bf16 *param(const ag_device_pass *p, const float *at) { return p->params_bf16 + (at - p->host_params); }
 static float *grad(const ag_device_pass *p, const float *at) { return p->grads + (at - p->host_params); }
 
+/* The CPU's masks (decoder.h): a function of the seed, the micro-batch, the layer and the module. */
+static bkl_dropout dropout_of(const ag_device_pass *p, int64_t l, ag_projection proj)
+{
+    const ag_description *d = &p->model->d;
+    if (p->dropout <= 0) return (bkl_dropout){0};
+    const ag_projection site = ag_linear_module_of(d, proj)->first;
+    const ag_dropout o = {.p = p->dropout, .key = p->dropout_key, .site = (p->dropout_call * (uint64_t)d->L + (uint64_t)l) * AG_N_PROJ + (uint64_t)site};
+    const dropout_plan plan = dropout_plan_make(&o);
+    return (bkl_dropout){plan.drop, plan.scale, dropout_key_words(&plan, 0)};
+}
+
 typedef struct {
     ag_projection proj;
     const bkl_bf16 *from; /* [T, from's width] */
@@ -74,7 +87,8 @@ static void thin_products(ag_device_pass *p, int64_t l, const thin *items, int n
             const ag_device_projection *w = &p->weights->layers[l].proj[items[i].proj];
             const int64_t width = backward ? w->N : w->K;
             args.item[args.n++] = (bkl_lora_down_item){.out = items[i].out, .left = items[i].from, .right = param(p, backward ? v->b : v->a), .K = width,
-                                                       .left_pitch = width, .scale = v->scale * items[i].scale, .right_is_kn = backward};
+                                                       .left_pitch = width, .scale = v->scale * items[i].scale, .right_is_kn = backward,
+                                                       .dropout = backward ? (bkl_dropout){0} : dropout_of(p, l, items[i].proj)};
         }
         if (args.n) AG_DEVICE_RUN(p, lora_down, args);
     }
@@ -114,6 +128,7 @@ static void project_back(ag_device_pass *p, int64_t l, const ag_projection *proj
             nf4.dy_pitch[nf4.n] = w->N;
             nf4.lora_dh[nf4.n] = v->R ? p->b.dh[projs[i]] : NULL;
             nf4.lora_a[nf4.n] = v->R ? param(p, v->a) : NULL;
+            nf4.lora_dropout[nf4.n] = dropout_of(p, l, projs[i]);
             nf4.R = v->R;
             nf4.dx_pitch = w->K;
             nf4.n++;
@@ -121,7 +136,7 @@ static void project_back(ag_device_pass *p, int64_t l, const ag_projection *proj
         }
         if (w->is_nf4) { /* of another rank than those before */
             AG_DEVICE_RUN(p, nf4_bwd, {.dx = dx, .n = 1, .dy = {dy[i]}, .w = {w->nf4}, .lora_dh = {v->R ? p->b.dh[projs[i]] : NULL},
-                                       .lora_a = {v->R ? param(p, v->a) : NULL}, .T = p->T, .R = v->R, .dx_pitch = w->K, .dy_pitch = {w->N}, .scale = scale,
+                                       .lora_a = {v->R ? param(p, v->a) : NULL}, .lora_dropout = {dropout_of(p, l, projs[i])}, .T = p->T, .R = v->R, .dx_pitch = w->K, .dy_pitch = {w->N}, .scale = scale,
                                        .accumulate = done});
         } else {
             AG_DEVICE_RUN(p, gemm, {.y = dx, .a = dy[i], .b = w->dense, .M = p->T, .N = w->K, .K = w->N, .y_pitch = w->K, .a_pitch = w->N, .b_pitch = w->K,
@@ -150,7 +165,8 @@ static void pair_grads(ag_device_pass *p, int64_t l, ag_projection proj, const b
             left = p->b.scaled;
         }
         const bkl_lora_grad_item item = {.out = grad(p, side ? v->b : v->a), .left = left, .wide = side ? dy : x, .W = side ? w->N : w->K,
-                                         .wide_pitch = side ? w->N : w->K, .transposed = side};
+                                         .wide_pitch = side ? w->N : w->K, .transposed = side,
+                                         .dropout = side ? (bkl_dropout){0} : dropout_of(p, l, proj)};
         AG_DEVICE_RUN(p, lora_grad, {.n = 1, .item = {item}, .T = p->T, .R = v->R, .accumulate = true});
     }
 }

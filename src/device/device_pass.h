@@ -38,6 +38,8 @@ typedef struct {
     size_t workspace_bytes;           /* of a plan: the largest that was asked for */
     bool only_sizes;
     int64_t T, M;                     /* of the micro-batch */
+    float dropout;                    /* of the pairs' inputs; 0 where nothing is trained */
+    uint64_t dropout_key, dropout_call;
     float dloss;
     bkl_status failed;                /* the first call that failed; later ones do nothing */
     const char *failed_op;

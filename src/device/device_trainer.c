@@ -19,6 +19,7 @@ typedef struct {
 
 typedef struct { /* what a captured graph holds by value */
     int64_t T, M;
+    uint64_t dropout_call; /* 0 without dropout */
     float dloss;
 } graph_micro;
 
@@ -46,12 +47,20 @@ static int64_t largest_rank(const ag_adapter *a)
     return R;
 }
 
+static bool will_be_nf4(const ag_device_trainer_options *o, const ag_weight *w)
+{
+    return w->type == AG_W_NF4 ? w->K % AG_NF4_BLOCK == 0 && w->first % AG_NF4_BLOCK == 0 : o->weights_become_nf4 && w->K % AG_NF4_BLOCK == 0;
+}
+
 static ag_status check(const ag_device_trainer_options *o, ag_err *err)
 {
     AG_TRY(ag_device_weights_check(o->model, o->max_positions, err));
     const ag_adapter *a = o->adapter;
     if (!a->is_plain) return ag_fail(err, AG_E_UNSUPPORTED, "the device trains LoRA pairs beside projections alone; biases, modules_to_save and a pair beside the embedding need --device cpu");
-    if (o->dropout > 0) return ag_fail(err, AG_E_UNSUPPORTED, "the device trains without dropout; set lora_dropout: 0, or train with --device cpu");
+    for (int64_t l = 0; o->dropout > 0 && l < o->model->d.L; l++)
+        for (int p = 0; p < AG_N_PROJ; p++)
+            if (!will_be_nf4(o, &o->model->layers[l].proj[p]))
+                return ag_fail(err, AG_E_UNSUPPORTED, "on the device dropout goes with NF4 weights; set load_in_4bit: true or lora_dropout: 0, or train with --device cpu");
     for (size_t i = 0; i < a->n_pairs; i++) {
         if (a->pairs[i].is_dora) return ag_fail(err, AG_E_UNSUPPORTED, "the device does not train DoRA; train it with --device cpu");
         if (a->pairs[i].R % RANK_STEP)
@@ -131,7 +140,7 @@ static void shape_weights(ag_device_weights *w, const ag_device_trainer_options 
             ag_device_projection *to = &w->layers[l].proj[p];
             to->N = from->N;
             to->K = from->K;
-            to->is_nf4 = from->type == AG_W_NF4 || (o->weights_become_nf4 && from->K % AG_NF4_BLOCK == 0);
+            to->is_nf4 = will_be_nf4(o, from);
             to->nf4 = (bkl_nf4_weight){.N = from->N, .K = from->K};
         }
 }
@@ -140,7 +149,7 @@ static void init(ag_device_trainer *t, const ag_device_trainer_options *o)
 {
     t->o = *o;
     t->ints_of_micro = (size_t)(AG_DEVICE_INTS_PER_TOKEN * o->max_tokens + AG_DEVICE_INTS_PER_TARGET * o->max_targets);
-    t->pass = (ag_device_pass){.device = o->device, .model = o->model, .adapter = o->adapter, .weights = &t->weights, .host_params = o->adapter->params};
+    t->pass = (ag_device_pass){.device = o->device, .model = o->model, .adapter = o->adapter, .weights = &t->weights, .host_params = o->adapter->params, .dropout_key = o->dropout_key};
 }
 
 ag_status ag_device_trainer_plan(ag_device_bytes *out, const ag_device_trainer_options *o, ag_err *err)
@@ -292,12 +301,13 @@ static void copy(ag_device_pass *p, bool in, void *to, const void *from, size_t 
     if (p->failed) p->failed_op = in ? "copy_in" : "copy_out";
 }
 
-static void run_micro(ag_device_trainer *t, int64_t i, int64_t T, int64_t M, float dloss, bool train)
+static void run_micro(ag_device_trainer *t, int64_t i, const graph_micro *micro, bool train)
 {
     ag_device_pass *p = &t->pass;
-    p->T = T;
-    p->M = M;
-    p->dloss = dloss;
+    const int64_t T = p->T = micro->T, M = p->M = micro->M;
+    p->dloss = micro->dloss;
+    p->dropout = train ? t->o.dropout : 0;
+    p->dropout_call = micro->dropout_call;
     copy(p, true, p->b.ints, t->host.ints + (size_t)i * t->ints_of_micro, (size_t)(AG_DEVICE_INTS_PER_TOKEN * T + AG_DEVICE_INTS_PER_TARGET * M) * sizeof(int32_t));
     ag_device_pass_run(p, train);
     copy(p, false, t->host.nll + i * t->o.max_targets, p->b.nll, (size_t)M * sizeof(float));
@@ -326,7 +336,7 @@ static ag_status capture(ag_device_trainer *t, const graph_micro *now, int64_t n
     p->failed_op = "fill";
     copy(p, true, t->coefficients, t->host.coefficients, sizeof *t->coefficients);
     for (int64_t i = 0; i < n; i++)
-        if (now[i].M > 0) run_micro(t, i, now[i].T, now[i].M, now[i].dloss, true);
+        if (now[i].M > 0) run_micro(t, i, &now[i], true);
     grad_norm(p, t->norm, (int64_t)t->o.adapter->n_params, t->o.max_grad_norm);
     copy(p, false, t->host.norm, t->norm, 2 * sizeof(float));
     adamw(p, t);
@@ -347,7 +357,7 @@ static bkl_adamw_coefficients coefficients(const ag_device_trainer_options *o, i
 }
 
 ag_status ag_device_trainer_step(ag_device_trainer *t, const ag_decoder_batch *micro, int64_t n_micro, int64_t update, double lr,
-                                 ag_device_step_result *result, ag_err *err)
+                                 uint64_t micro_call, ag_device_step_result *result, ag_err *err)
 {
     const ag_device *dev = t->o.device;
     graph_micro *now = t->signature + t->o.max_micro;
@@ -357,6 +367,7 @@ ag_status ag_device_trainer_step(ag_device_trainer *t, const ag_decoder_batch *m
     for (int64_t i = 0; i < n_micro; i++) {
         AG_ASSERT(micro[i].T <= t->o.max_tokens);
         now[i].T = micro[i].T;
+        if (t->o.dropout > 0) now[i].dropout_call = micro_call + (uint64_t)i;
         now[i].M = lay_out(t->host.ints + (size_t)i * t->ints_of_micro, &micro[i]);
         n_targets += now[i].M;
     }
@@ -382,7 +393,7 @@ ag_status ag_device_trainer_score(ag_device_trainer *t, const ag_decoder_batch *
     const int64_t M = lay_out(t->host.ints, batch);
     if (M == 0) return AG_OK;
     t->pass.failed = BKL_OK;
-    run_micro(t, 0, batch->T, M, 0, false);
+    run_micro(t, 0, &(graph_micro){.T = batch->T, .M = M}, false);
     AG_TRY(finish(t, err));
     memcpy(nll, t->host.nll, (size_t)M * sizeof *nll);
     return AG_OK;

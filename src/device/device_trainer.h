@@ -4,7 +4,7 @@
  *     ag_device_trainer *t;
  *     AG_TRY(ag_device_trainer_create(&t, &options, err));
  *     AG_TRY(ag_device_trainer_put(t, params, exp_avg, exp_avg_sq, err));
- *     AG_TRY(ag_device_trainer_step(t, micro, n_micro, update, lr, &result, err));
+ *     AG_TRY(ag_device_trainer_step(t, micro, n_micro, update, lr, micro_call, &result, err));
  *     AG_TRY(ag_device_trainer_get(t, params, exp_avg, exp_avg_sq, err));        // before a checkpoint
  *     ag_device_trainer_free(&t);
  *
@@ -25,7 +25,8 @@ typedef struct {
     int64_t max_tokens, max_targets, max_positions, max_micro; /* of a micro-batch; and how many a step has */
     double beta1, beta2, eps, weight_decay;
     double max_grad_norm;      /* 0: no clipping */
-    float dropout;             /* must be 0 */
+    float dropout;             /* of the pairs' inputs, with the CPU's masks; over 0 all projections must be NF4 */
+    uint64_t dropout_key;
     bool weights_become_nf4;   /* of a plan: the projections will be NF4 */
 } ag_device_trainer_options;
 
@@ -47,10 +48,10 @@ AG_MUST_USE ag_status ag_device_trainer_get(ag_device_trainer *t, float *params,
 typedef struct {
     double loss, grad_norm; /* before clipping */
 } ag_device_step_result;
-/* One optimizer step; at least one of the rows has a target. AG_E_NUMERIC where loss or norm are not finite: what is on the device is then
+/* One optimizer step; at least one of the rows has a target. micro_call: the number of micro-batches before it, for the masks. AG_E_NUMERIC where loss or norm are not finite: what is on the device is then
  * of no use, what was last fetched still is. */
 AG_MUST_USE ag_status ag_device_trainer_step(ag_device_trainer *t, const ag_decoder_batch *micro, int64_t n_micro, int64_t update, double lr,
-                                             ag_device_step_result *result, ag_err *err);
+                                             uint64_t micro_call, ag_device_step_result *result, ag_err *err);
 /* Forward only: nll [number of targets] in row order. */
 AG_MUST_USE ag_status ag_device_trainer_score(ag_device_trainer *t, const ag_decoder_batch *batch, float *nll, ag_err *err);
 

@@ -17,6 +17,7 @@ static ag_status refuse(ag_err *err, const char *what)
 ag_status ag_device_weights_check(const ag_model *model, int64_t max_positions, ag_err *err)
 {
     const ag_description *d = &model->d;
+    if ((d->has_bias[AG_PROJ_O] || d->has_bias[AG_PROJ_DOWN]) && d->residual_scale != 1) return refuse(err, "it scales what joins the stream, biases with it");
     if (d->gate != AG_GATE_SILU) return refuse(err, "its gate is not SiLU");
     if (d->has_post_norms) return refuse(err, "it has norms behind its sublayers");
     if (d->has_qk_norm) return refuse(err, "it has norms of queries and keys");

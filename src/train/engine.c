@@ -131,7 +131,7 @@ static ag_status take(ag_engine *e, int64_t n_micro, ag_engine_taken *taken, uin
     taken->done = ag_train_step_count(e->micro, n_micro);
     if (taken->done.is_skipped) return AG_OK;
     ag_device_step_result result;
-    AG_TRY(ag_device_trainer_step(e->device, e->micro, n_micro, update, taken->lr, &result, err));
+    AG_TRY(ag_device_trainer_step(e->device, e->micro, n_micro, update, taken->lr, micro_call, &result, err));
     taken->done.loss = result.loss;
     taken->done.grad_norm = result.grad_norm;
     return AG_OK;

@@ -174,7 +174,7 @@ ag_device_trainer_options ag_train_job_device_options(const ag_train_job *job, c
         .device = job->device, .model = job->model, .adapter = adapter, .max_tokens = job->decoder.max_tokens, .max_targets = job->decoder.max_targets,
         .max_positions = job->decoder.max_positions, .max_micro = max_micro, .beta1 = c->adam_beta1, .beta2 = c->adam_beta2, .eps = c->adam_epsilon,
         .weight_decay = c->weight_decay, .max_grad_norm = c->max_grad_norm, .dropout = (float)c->lora_dropout,
-        .weights_become_nf4 = c->load_in_4bit && job->model->source == AG_SOURCE_HF};
+        .dropout_key = (uint64_t)c->seed, .weights_become_nf4 = c->load_in_4bit && job->model->source == AG_SOURCE_HF};
 }
 
 ag_status ag_train_job_open(ag_train_job **out, const ag_train_config *config, const ag_backend *backend,
