@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* The program itself, its libraries and a tokenizer of 50,000 tokens, resident: measured, see docs/performance.md. */
-static const uint64_t PROGRAM_BYTES = (uint64_t)24 << 20;
+static const uint64_t PROGRAM_BYTES = (uint64_t)42 << 20;
 
 /* ---- data -------------------------------------------------------------------------------------------------------- */
 static ag_status read_rows(ag_train_job *job, ag_job_data *data, const char *path, int n_threads, ag_err *err)
