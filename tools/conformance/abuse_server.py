@@ -98,7 +98,7 @@ async def never_ends(url):
         await writer.drain()
         await asyncio.sleep(0.02)
     try:
-        got = await asyncio.wait_for(reader.read(100), 20)
+        got = await asyncio.wait_for(reader.read(100), 45) # over the server's --request-timeout, 30 s unless it says otherwise
         return "never ends: closed" if not got else "never ends: answered"
     finally:
         writer.close()
