@@ -126,6 +126,14 @@ static void packed_rows_and_weights_in_bf16_do_too(void **state)
     compare_with_cpu("bf16-cpu", "bf16-emu", "load_in_4bit: false\nlora_dropout: 0\npacking: true\nweight_decay: 0.1\neval_dataset_path: rows.jsonl\n");
 }
 
+static void norms_of_heads_do_too(void **state)
+{
+    (void)state;
+    tiny_folder_make_wide_qwen3(dir);
+    compare_with_cpu("qwen3-cpu", "qwen3-emu", "load_in_4bit: true\neval_dataset_path: rows.jsonl\n");
+    tiny_folder_make_wide(dir);
+}
+
 static void a_run_that_stops_and_resumes_ends_with_the_same_bytes(void **state)
 {
     (void)state;
@@ -189,6 +197,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(five_steps_have_the_losses_of_the_cpu),
         cmocka_unit_test(packed_rows_and_weights_in_bf16_do_too),
+        cmocka_unit_test(norms_of_heads_do_too),
         cmocka_unit_test(a_run_that_stops_and_resumes_ends_with_the_same_bytes),
         cmocka_unit_test(what_a_device_cannot_do_is_refused),
         cmocka_unit_test(a_plan_for_a_device_needs_none),

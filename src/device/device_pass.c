@@ -18,6 +18,12 @@ void ag_device_buffers_place(ag_layout *l, ag_device_buffers *b, const ag_descri
     b->k = matrix(l, T, GD);
     b->v = matrix(l, T, GD);
     b->o = matrix(l, T, HD);
+    if (d->has_qk_norm) {
+        b->raw_q = matrix(l, T, HD);
+        b->raw_k = matrix(l, T, GD);
+        b->r_q = floats(l, T * d->H);
+        b->r_k = floats(l, T * d->G);
+    }
     /* Rows with a target pass the head while no layer is at work; gradients of attention are made when those of the gated product are used up. */
     const int64_t both = 2 * T * d->F, head = (2 * M + 1) * d->C, of_attention = T * 2 * (HD + GD);
     b->gate = b->rows = matrix(l, 1, both > head ? both : head);
@@ -189,6 +195,18 @@ static void rotate(ag_device_pass *p, int64_t l, bkl_bf16 *x, int64_t heads, boo
                             .pitch = heads * d->D, .backward = backward});
 }
 
+/* Every head's own norm, as rows of D. */
+static void norm_heads(ag_device_pass *p, bkl_bf16 *y, const bkl_bf16 *raw, const float *w, float *r, int64_t heads)
+{
+    const ag_description *d = &p->model->d;
+    AG_DEVICE_RUN(p, rmsnorm_fwd, {.y = y, .r = r, .x = raw, .w = w, .T = p->T * heads, .C = d->D, .eps = d->rms_eps});
+}
+
+static void norm_heads_back(ag_device_pass *p, bkl_bf16 *dx, const bkl_bf16 *dy, const bkl_bf16 *raw, const float *w, const float *r, int64_t heads)
+{
+    AG_DEVICE_RUN(p, rmsnorm_bwd, {.dx = dx, .dy = dy, .x = raw, .w = w, .r = r, .T = p->T * heads, .C = p->model->d.D});
+}
+
 /* From the normed input to the gate and up products: what forward needs, and what backward computes again. */
 static void layer_forward(ag_device_pass *p, int64_t l)
 {
@@ -197,9 +215,13 @@ static void layer_forward(ag_device_pass *p, int64_t l)
     const ag_device_layer *w = &p->weights->layers[l];
     const thin qkv[] = {{AG_PROJ_Q, b->normed, b->h[AG_PROJ_Q], 1}, {AG_PROJ_K, b->normed, b->h[AG_PROJ_K], 1}, {AG_PROJ_V, b->normed, b->h[AG_PROJ_V], 1}};
     thin_products(p, l, qkv, 3, false);
-    project(p, l, AG_PROJ_Q, b->q, b->normed, 1);
-    project(p, l, AG_PROJ_K, b->k, b->normed, 1);
+    project(p, l, AG_PROJ_Q, d->has_qk_norm ? b->raw_q : b->q, b->normed, 1);
+    project(p, l, AG_PROJ_K, d->has_qk_norm ? b->raw_k : b->k, b->normed, 1);
     project(p, l, AG_PROJ_V, b->v, b->normed, 1);
+    if (d->has_qk_norm) {
+        norm_heads(p, b->q, b->raw_q, w->norm[AG_NORM_Q], b->r_q, d->H);
+        norm_heads(p, b->k, b->raw_k, w->norm[AG_NORM_K], b->r_k, d->G);
+    }
     rotate(p, l, b->q, d->H, false);
     rotate(p, l, b->k, d->G, false);
     AG_DEVICE_RUN(p, attention_fwd, {.o = b->o, .lse = b->lse, .q = b->q, .k = b->k, .v = b->v, .first_key = first_key(p), .T = p->T, .S = p->T, .H = d->H,
@@ -261,7 +283,7 @@ static void attention_backward(ag_device_pass *p, int64_t l)
     const ag_device_buffers *b = &p->b;
     const ag_device_layer *w = &p->weights->layers[l];
     const ag_projection o = AG_PROJ_O, qkv[] = {AG_PROJ_Q, AG_PROJ_K, AG_PROJ_V};
-    const bkl_bf16 *const dy[] = {b->dq, b->dk, b->dv};
+    const bkl_bf16 *const dy[] = {d->has_qk_norm ? b->d_o : b->dq, d->has_qk_norm ? b->dq : b->dk, b->dv};
     const thin o_back = {o, b->d_mid, b->dh[o], 1};
     thin_products(p, l, &o_back, 1, true);
     pair_grads(p, l, o, b->o, b->d_mid, d->residual_scale);
@@ -273,6 +295,10 @@ static void attention_backward(ag_device_pass *p, int64_t l)
                                      .window = ag_layer_window(d, l), .scale = d->attention_scale});
     rotate(p, l, b->dq, d->H, true);
     rotate(p, l, b->dk, d->G, true);
+    if (d->has_qk_norm) { /* each into a buffer whose gradient is used up by then */
+        norm_heads_back(p, b->d_o, b->dq, b->raw_q, w->norm[AG_NORM_Q], b->r_q, d->H);
+        norm_heads_back(p, b->dq, b->dk, b->raw_k, w->norm[AG_NORM_K], b->r_k, d->G);
+    }
     norm(p, kept(p, l), NULL, NULL, w->norm[AG_NORM_ATTN], b->r_attn); /* the normed input again */
     thin back[3];
     for (int i = 0; i < 3; i++) back[i] = (thin){qkv[i], dy[i], b->dh[qkv[i]], 1};

@@ -14,6 +14,7 @@ typedef struct {
     bkl_bf16 *kept;                   /* [L+1,T,C] the stream before each layer, and behind the last */
     bkl_bf16 *normed, *mid, *sub;     /* [T,C] a norm's output; the stream behind attention; what a sublayer gives */
     bkl_bf16 *q, *k, *v, *o;          /* [T,H,D], [T,G,D] twice, [T,H,D] */
+    bkl_bf16 *raw_q, *raw_k;          /* q and k before the norms of heads; NULL where there are none */
     bkl_bf16 *gate, *up, *gated;      /* [T,F] */
     bkl_bf16 *h[AG_N_PROJ], *dh[AG_N_PROJ], *scaled; /* [T,R] thin products, forward and backward; one times the residual scale */
     bkl_bf16 *d, *d_mid, *dnormed;    /* [T,C] */
@@ -21,6 +22,7 @@ typedef struct {
     bkl_bf16 *dgated;                 /* [T,F] */
     bkl_bf16 *rows, *drows;           /* [M,C]; [M+1,C], the last row zero */
     float *lse, *r_attn, *r_ffn, *r_final; /* [T,H], [T] */
+    float *r_q, *r_k;                 /* [T,H], [T,G] of the norms of heads */
     float *nll;                       /* [M] */
     int32_t *ints;                    /* ids, positions, first_key, last_query, slots [T]; target rows, targets [M] */
 } ag_device_buffers;

@@ -20,7 +20,6 @@ ag_status ag_device_weights_check(const ag_model *model, int64_t max_positions, 
     if ((d->has_bias[AG_PROJ_O] || d->has_bias[AG_PROJ_DOWN]) && d->residual_scale != 1) return refuse(err, "it scales what joins the stream, biases with it");
     if (d->gate != AG_GATE_SILU) return refuse(err, "its gate is not SiLU");
     if (d->has_post_norms) return refuse(err, "it has norms behind its sublayers");
-    if (d->has_qk_norm) return refuse(err, "it has norms of queries and keys");
     if (d->attention_softcap > 0 || d->logit_softcap > 0) return refuse(err, "it has softcaps");
     if (d->rope_local_theta > 0) return refuse(err, "some of its layers have a rope of their own");
     if (ag_rope_age(d, max_positions) > 0) return refuse(err, "its rope scaling changes with the length of a row");

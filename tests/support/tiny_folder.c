@@ -8,13 +8,14 @@
 
 #include <stdio.h>
 
-enum { L = 2, H = 4, G = 2, V = 384, MAX_TENSORS = 3 + 9 * L };
+enum { L = 2, H = 4, G = 2, V = 384, MAX_TENSORS = 3 + 11 * L };
 typedef struct {
     int C, D, F;
+    bool is_qwen3;
 } widths;
 
 static const char config[] =
-    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": %d, \"num_hidden_layers\": 2,\n"
+    "{\"architectures\": [\"%s\"], \"model_type\": \"%s\", \"hidden_size\": %d, \"num_hidden_layers\": 2,\n"
     " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": %d, \"intermediate_size\": %d, \"vocab_size\": 384,\n"
     " \"max_position_embeddings\": 512, \"rms_norm_eps\": 1e-05, \"rope_theta\": 10000.0, \"tie_word_embeddings\": true,\n"
     " \"hidden_act\": \"silu\", \"torch_dtype\": \"bfloat16\", \"bos_token_id\": 0, \"eos_token_id\": 1}\n";
@@ -61,6 +62,9 @@ static void write_weights(const char *dir, widths w)
             add(&t, ag_arena_printf(&t.arena, "model.layers.%d.%s.weight", l, matrices[i].name), 2, matrices[i].n, matrices[i].k, 0.3f, 0);
         add(&t, ag_arena_printf(&t.arena, "model.layers.%d.input_layernorm.weight", l), 1, C, 1, 0.3f, 1);
         add(&t, ag_arena_printf(&t.arena, "model.layers.%d.post_attention_layernorm.weight", l), 1, C, 1, 0.3f, 1);
+        if (!w.is_qwen3) continue;
+        add(&t, ag_arena_printf(&t.arena, "model.layers.%d.self_attn.q_norm.weight", l), 1, D, 1, 0.3f, 1);
+        add(&t, ag_arena_printf(&t.arena, "model.layers.%d.self_attn.k_norm.weight", l), 1, D, 1, 0.3f, 1);
     }
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     if (ag_safetensors_write(path, t.entries, t.n, AG_ST_ORDER_LIBRARY, NULL, 0, &err)) fail_msg("%s", err.text);
@@ -93,7 +97,8 @@ static void make(const char *dir, widths w)
     write_text(path, "tokenizer.json", tokenizer, n);
     write_text(path, "tokenizer_config.json", tokenizer_config, sizeof tokenizer_config - 1);
     char text[1024];
-    write_text(path, "config.json", text, (size_t)snprintf(text, sizeof text, config, w.C, w.D, w.F));
+    write_text(path, "config.json", text, (size_t)snprintf(text, sizeof text, config, w.is_qwen3 ? "Qwen3ForCausalLM" : "LlamaForCausalLM",
+                                                                 w.is_qwen3 ? "qwen3" : "llama", w.C, w.D, w.F));
     write_weights(path, w);
     write_rows(dir);
     ag_arena_free(&arena);
@@ -101,3 +106,4 @@ static void make(const char *dir, widths w)
 
 void tiny_folder_make(const char *dir) { make(dir, (widths){.C = 32, .D = 8, .F = 48}); }
 void tiny_folder_make_wide(const char *dir) { make(dir, (widths){.C = 64, .D = 16, .F = 128}); }
+void tiny_folder_make_wide_qwen3(const char *dir) { make(dir, (widths){.C = 64, .D = 16, .F = 128, .is_qwen3 = true}); }

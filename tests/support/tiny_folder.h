@@ -6,5 +6,7 @@
 void tiny_folder_make(const char *dir);
 /* The same with widths that a GPU's kernels take. */
 void tiny_folder_make_wide(const char *dir);
+/* The same as a Qwen3, whose heads have norms. */
+void tiny_folder_make_wide_qwen3(const char *dir);
 
 #endif
