@@ -70,26 +70,40 @@ const char *ag_tree_kind_text(ag_tree_kind kind)
     return texts[kind];
 }
 
+/* Takes `fd` over; it is closed with the stream, or here where there is none. */
+static ag_status open_listing(DIR **stream, int fd, const char *shown, ag_err *err)
+{
+    *stream = fdopendir(fd);
+    if (*stream) return AG_OK;
+    const int errnum = errno;
+    close(fd);
+    return ag_fail_errno(err, errnum, "%s cannot be listed", shown);
+}
+
+/* The next name but . and ..; NULL behind the last. It stays until the next call. */
+static ag_status next_entry(const char **name, DIR *stream, const char *shown, ag_err *err)
+{
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(stream);
+        if (!entry && errno) return ag_fail_errno(err, errno, "%s cannot be listed", shown);
+        *name = entry ? entry->d_name : NULL;
+        if (!entry || (strcmp(*name, ".") != 0 && strcmp(*name, "..") != 0)) return AG_OK;
+    }
+}
+
 /* Adds the sizes below the folder `fd` (which it closes); *has_mount where something below lies on another mount than `mount`.
  */
 static ag_status measure(uint64_t *bytes, bool *has_mount, int fd, uint64_t mount, const char *shown, int depth, ag_err *err)
 {
-    DIR *stream = fdopendir(fd);
-    if (!stream) {
-        const int errnum = errno;
-        close(fd);
-        return ag_fail_errno(err, errnum, "%s cannot be listed", shown);
-    }
+    DIR *stream;
+    const char *name;
+    AG_TRY(open_listing(&stream, fd, shown, err));
     ag_status status = AG_OK;
-    while (!status) {
+    while (!status && !(status = next_entry(&name, stream, shown, err)) && name) {
         facts f;
-        errno = 0;
-        const struct dirent *entry = readdir(stream);
-        if (!entry && errno) status = ag_fail_errno(err, errno, "%s cannot be listed", shown);
-        if (!entry) break;
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        if (!look(&f, dirfd(stream), entry->d_name)) {
-            if (errno != ENOENT) status = ag_fail_errno(err, errno, "%s/%s cannot be looked at", shown, entry->d_name);
+        if (!look(&f, dirfd(stream), name)) {
+            if (errno != ENOENT) status = ag_fail_errno(err, errno, "%s/%s cannot be looked at", shown, name);
             continue;
         }
         if (f.has_mount && f.mount != mount) *has_mount = true;
@@ -97,9 +111,9 @@ static ag_status measure(uint64_t *bytes, bool *has_mount, int fd, uint64_t moun
             *bytes += f.bytes;
             continue;
         }
-        const int child = openat(dirfd(stream), entry->d_name, OPEN_DIR);
+        const int child = openat(dirfd(stream), name, OPEN_DIR);
         if (child < 0) {
-            if (errno != ENOENT) status = ag_fail_errno(err, errno, "%s/%s cannot be listed", shown, entry->d_name);
+            if (errno != ENOENT) status = ag_fail_errno(err, errno, "%s/%s cannot be listed", shown, name);
             continue;
         }
         if (depth == DEEPEST)
@@ -193,21 +207,12 @@ static int unlink_again(int dir, const char *name, int flags)
 /* Empties the folder `fd` (which it closes). */
 static ag_status empty(int fd, uint64_t mount, const char *shown, int depth, ag_err *err)
 {
-    DIR *stream = fdopendir(fd);
-    if (!stream) {
-        const int errnum = errno;
-        close(fd);
-        return ag_fail_errno(err, errnum, "%s cannot be listed", shown);
-    }
+    DIR *stream;
+    const char *name;
+    AG_TRY(open_listing(&stream, fd, shown, err));
     ag_status status = AG_OK;
-    while (!status) {
+    while (!status && !(status = next_entry(&name, stream, shown, err)) && name) {
         facts f;
-        errno = 0;
-        const struct dirent *entry = readdir(stream);
-        if (!entry && errno) status = ag_fail_errno(err, errno, "%s cannot be listed", shown);
-        if (!entry) break;
-        const char *name = entry->d_name;
-        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
         /* What is no folder goes by its name in this very folder: a link goes, not what it points to. */
         if (unlink_again(dirfd(stream), name, 0) == 0) continue;
         if (errno != EISDIR && errno != EPERM) {
