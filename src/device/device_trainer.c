@@ -47,11 +47,6 @@ static int64_t largest_rank(const ag_adapter *a)
     return R;
 }
 
-static bool will_be_nf4(const ag_device_trainer_options *o, const ag_weight *w)
-{
-    return w->type == AG_W_NF4 ? w->K % AG_NF4_BLOCK == 0 && w->first % AG_NF4_BLOCK == 0 : o->weights_become_nf4 && w->K % AG_NF4_BLOCK == 0;
-}
-
 static ag_status check(const ag_device_trainer_options *o, ag_err *err)
 {
     AG_TRY(ag_device_weights_check(o->model, o->max_positions, err));
@@ -59,7 +54,7 @@ static ag_status check(const ag_device_trainer_options *o, ag_err *err)
     if (!a->is_plain) return ag_fail(err, AG_E_UNSUPPORTED, "the device trains LoRA pairs beside projections alone; biases, modules_to_save and a pair beside the embedding need --device cpu");
     for (int64_t l = 0; o->dropout > 0 && l < o->model->d.L; l++)
         for (int p = 0; p < AG_N_PROJ; p++)
-            if (!will_be_nf4(o, &o->model->layers[l].proj[p]))
+            if (!ag_device_weight_is_nf4(&o->model->layers[l].proj[p], o->weights_become_nf4))
                 return ag_fail(err, AG_E_UNSUPPORTED, "on the device dropout goes with NF4 weights; set load_in_4bit: true or lora_dropout: 0, or train with --device cpu");
     for (size_t i = 0; i < a->n_pairs; i++) {
         if (a->pairs[i].is_dora) return ag_fail(err, AG_E_UNSUPPORTED, "the device does not train DoRA; train it with --device cpu");
@@ -140,7 +135,7 @@ static void shape_weights(ag_device_weights *w, const ag_device_trainer_options 
             ag_device_projection *to = &w->layers[l].proj[p];
             to->N = from->N;
             to->K = from->K;
-            to->is_nf4 = will_be_nf4(o, from);
+            to->is_nf4 = ag_device_weight_is_nf4(from, o->weights_become_nf4);
             to->nf4 = (bkl_nf4_weight){.N = from->N, .K = from->K};
         }
 }

@@ -29,9 +29,11 @@ ag_status ag_device_weights_check(const ag_model *model, int64_t max_positions, 
     return AG_OK;
 }
 
-/* NF4 stays NF4 where its blocks do not straddle rows; a slice of a fused matrix that begins inside a block does not. */
-static bool fits_nf4(const ag_weight *w) { return w->K % NF4_BLOCK == 0 && w->first % NF4_BLOCK == 0 && w->rope_pairs_head_dim == 0; }
-static bool is_nf4(const ag_weight *w) { return w->type == AG_W_NF4 && fits_nf4(w); }
+bool ag_device_weight_is_nf4(const ag_weight *w, bool as_nf4)
+{
+    if (w->K % NF4_BLOCK) return false;
+    return w->type == AG_W_NF4 ? w->first % NF4_BLOCK == 0 && w->rope_pairs_head_dim == 0 : as_nf4;
+}
 
 /* ---- layout -------------------------------------------------------------------------------------------------------------------- */
 static int64_t blocks_of(const ag_weight *w) { return w->N * w->K / NF4_BLOCK; }
@@ -42,11 +44,11 @@ static void place_projection(ag_layout *l, ag_device_projection *p, const ag_wei
 {
     p->N = w->N;
     p->K = w->K;
-    p->is_nf4 = is_nf4(w);
-    if (p->is_nf4 || (as_nf4 && w->K % NF4_BLOCK == 0)) {
+    p->is_nf4 = ag_device_weight_is_nf4(w, as_nf4);
+    if (p->is_nf4) {
         const size_t n_blocks = (size_t)blocks_of(w);
         p->nf4.packed = ag_layout_place(l, n_blocks * NF4_BLOCK / 2);
-        if (keeps_double(w) || !p->is_nf4) {
+        if (keeps_double(w) || w->type != AG_W_NF4) {
             p->nf4.absmax_q = ag_layout_place(l, n_blocks);
             p->nf4.nested_absmax = ag_layout_place(l, (n_blocks + NESTED_BLOCK - 1) / NESTED_BLOCK * sizeof(float));
         } else {

@@ -28,6 +28,10 @@ typedef struct {
     size_t bytes;
 } ag_device_weights;
 
+/* Whether a projection is NF4 on the device: blocks must not straddle rows, and a slice of a fused matrix must begin with a block. `as_nf4`: so is
+ * one that will be quantized. */
+bool ag_device_weight_is_nf4(const ag_weight *w, bool as_nf4);
+
 /* Bytes on the device. `as_nf4`: projections that are not NF4 yet are counted as if they were (a plan, before they are quantized). */
 size_t ag_device_weights_plan(const ag_model *model, int64_t max_positions, bool as_nf4);
 /* AG_E_UNSUPPORTED where the model has what the device's ops cannot do; the sentence names it. */
