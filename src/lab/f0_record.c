@@ -220,24 +220,29 @@ static ag_status read_marker(ag_f0_record *r, ag_err *err)
     return optional_measurement(o, "throughput_tokens_per_s", "token/s", err);
 }
 
-static ag_status read_throttle(const json_t *o, ag_err *err)
+ag_status ag_f0_throttle_check(const json_t *reasons, ag_f0_status status, ag_err *err)
 {
-    const json_t *throttle, *reason;
-    AG_TRY(need_object(&throttle, o, "throttle", err));
-    const char *name = json_string_value(json_object_get(throttle, "status"));
-    ag_f0_status status;
-    if (!name || !ag_f0_status_find(&status, name)) return ag_fail(err, AG_E_FORMAT, "'throttle' has no status that is known");
-    const json_t *reasons = json_object_get(throttle, "reasons");
     if (status != AG_F0_OK) {
         if (reasons && !json_is_null(reasons) && !(json_is_array(reasons) && json_array_size(reasons) == 0))
-            return ag_fail(err, AG_E_FORMAT, "'throttle' is %s and yet has reasons", name);
+            return ag_fail(err, AG_E_FORMAT, "'throttle' is %s and yet has reasons", ag_f0_status_name(status));
         return AG_OK;
     }
     if (!json_is_array(reasons)) return ag_fail(err, AG_E_FORMAT, "'throttle' is ok, so its reasons must be a list of texts");
     size_t i;
+    const json_t *reason;
     json_array_foreach(reasons, i, reason)
         if (!json_is_string(reason)) return ag_fail(err, AG_E_FORMAT, "'throttle': its reasons must be texts");
     return AG_OK;
+}
+
+static ag_status read_throttle(const json_t *o, ag_err *err)
+{
+    const json_t *throttle;
+    AG_TRY(need_object(&throttle, o, "throttle", err));
+    const char *name = json_string_value(json_object_get(throttle, "status"));
+    ag_f0_status status;
+    if (!name || !ag_f0_status_find(&status, name)) return ag_fail(err, AG_E_FORMAT, "'throttle' has no status that is known");
+    return ag_f0_throttle_check(json_object_get(throttle, "reasons"), status, err);
 }
 
 static bool is_digest(const char *text)

@@ -101,6 +101,8 @@ void ag_f0_timestamp_print(char out[40], int64_t wall_ns);
 
 /* One reading under `key`. `unit` must be the reading's own; a percentage must lie in 0..100. */
 AG_MUST_USE ag_status ag_f0_measurement_read(ag_f0_measurement *out, const json_t *value, const char *key, const char *unit, ag_err *err);
+/* Reasons for throttling: a list of texts where the status is ok, null, empty or absent where it is not. */
+AG_MUST_USE ag_status ag_f0_throttle_check(const json_t *reasons, ag_f0_status status, ag_err *err);
 /* {uuid, pci_bus_id, name, compute_capability}; an empty text is refused where `strict`, and unknown otherwise. */
 AG_MUST_USE ag_status ag_f0_gpu_read(ag_f0_gpu *out, const json_t *object, bool strict, ag_err *err);
 /* Checks every rule of the record's kind (of a clock-skew record the envelope alone) and fills *out, which borrows from `object`. */

@@ -245,17 +245,9 @@ static ag_status need_texts_or_null(const json_t *object, const char *of, const 
 
 static ag_status check_throttle(const json_t *m, ag_f0_status status, ag_err *err)
 {
-    const json_t *reasons = json_object_get(m, "reasons"), *value = json_object_get(m, "value"), *unit = json_object_get(m, "unit"), *one;
-    if (!json_is_null(value) || !json_is_null(unit)) return ag_fail(err, AG_E_FORMAT, "'throttle' must have a null value and a null unit");
-    if (status != AG_F0_OK)
-        return !reasons || json_is_null(reasons) || (json_is_array(reasons) && !json_array_size(reasons))
-                   ? AG_OK
-                   : ag_fail(err, AG_E_FORMAT, "'throttle' is %s and yet has reasons", ag_f0_status_name(status));
-    if (!json_is_array(reasons)) return ag_fail(err, AG_E_FORMAT, "'throttle' is ok, so its reasons must be a list of texts");
-    size_t i;
-    json_array_foreach(reasons, i, one)
-        if (!json_is_string(one)) return ag_fail(err, AG_E_FORMAT, "'throttle': its reasons must be texts");
-    return AG_OK;
+    if (!json_is_null(json_object_get(m, "value")) || !json_is_null(json_object_get(m, "unit")))
+        return ag_fail(err, AG_E_FORMAT, "'throttle' must have a null value and a null unit");
+    return ag_f0_throttle_check(json_object_get(m, "reasons"), status, err);
 }
 
 static ag_status check_metric(const json_t *metrics, int i, ag_err *err)
